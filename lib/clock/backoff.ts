@@ -8,12 +8,12 @@ export interface BackoffOptions {
 
 /** Delays that grow by `factor` (2) up to `maxMs`, each varied by ± `jitter` (0.2). */
 export class Backoff {
-  readonly #options: Required<BackoffOptions>;
+  readonly #options: BackoffOptions;
   readonly #random: () => number;
   #attempt = 0;
 
   constructor(options: BackoffOptions, random: () => number = Math.random) {
-    this.#options = { factor: 2, jitter: 0.2, ...options };
+    this.#options = options;
     this.#random = random;
   }
 
@@ -24,7 +24,7 @@ export class Backoff {
 
   /** Returns the next delay in milliseconds. */
   next(): number {
-    const { baseMs, maxMs, factor, jitter } = this.#options;
+    const { baseMs, maxMs, factor = 2, jitter = 0.2 } = this.#options;
     const plain = Math.min(maxMs, baseMs * factor ** Math.min(this.#attempt, 60));
     this.#attempt += 1;
     return Math.max(0, plain * (1 + jitter * (2 * this.#random() - 1)));

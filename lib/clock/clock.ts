@@ -1,3 +1,6 @@
+// The global one is looked up by a getter at each use.
+import { performance } from 'node:perf_hooks';
+
 /** A source of time; tests replace it to run schedules without waiting. */
 export interface Clock {
   /** Milliseconds since the epoch. */

@@ -163,7 +163,7 @@ export interface OpenRequest {
    * The connection that {@link TunnelStream.carry} will get. An engine may join it with the stream as soon as the peer has answered 200; it gives it back
    * when the request fails.
    */
-  readonly client?: RawSocket;
+  readonly client?: RawSocket | null;
   /** Told by a pool which tunnel it sends the request through, before it does. */
   readonly onTunnel?: (tunnel: ClientTunnel) => void;
 }

@@ -71,7 +71,8 @@ export class TunnelPool {
   #options: Required<PoolOptions>;
   readonly #whole: Required<PoolOptions>;
   readonly #deps: PoolDeps;
-  readonly #entries = new Map<string, PoolEntry>();
+  /** By the peer's address, as few keys share one, and a text of a whole key would have to be made for each connection. */
+  readonly #entries = new Map<string, KeyedEntry[]>();
   /** Idle tunnels, least recently used first, with the timer that releases them. */
   readonly #idle = new Map<ClientTunnel, Timer>();
   readonly #connects: Slots;
@@ -112,11 +113,15 @@ export class TunnelPool {
 
   get stats(): PoolStats {
     let tunnels = 0;
-    for (const entry of this.#entries.values()) tunnels += entry.tunnels.size;
+    let keys = 0;
+    for (const { entry } of this.#all()) {
+      tunnels += entry.tunnels.size;
+      keys += 1;
+    }
     return {
       tunnels,
       idle: this.#idle.size,
-      keys: this.#entries.size,
+      keys,
       connecting: this.#connects.taken,
       created: this.#created,
     };
@@ -137,15 +142,15 @@ export class TunnelPool {
   /** Ends every tunnel; streams are reset. */
   close(): void {
     this.#closed = true;
-    for (const entry of this.#entries.values()) entry.close();
+    for (const { entry } of this.#all()) entry.close();
     for (const timer of this.#idle.values()) timer.cancel();
     this.#idle.clear();
   }
 
   #entry(key: TunnelKey): PoolEntry {
-    const id = keyId(key);
-    const known = this.#entries.get(id);
-    if (known !== undefined) return known;
+    const known = this.#entries.get(key.destinationIp);
+    const found = known?.find((keyed) => isSameKey(keyed.key, key));
+    if (found !== undefined) return found.entry;
     const entry = new PoolEntry({
       clock: this.#deps.clock,
       waitMs: () => this.#options.waitMs,
@@ -154,13 +159,25 @@ export class TunnelPool {
       maxConnecting: () => this.#options.maxConnectingPerKey,
       connect: (wanted) => this.#connect(key, wanted),
       onChange: (tunnel) => this.#track(tunnel),
-      onEmpty: () => {
-        // An entry whose last tunnel drains may have a successor already.
-        if (this.#entries.get(id) === entry) this.#entries.delete(id);
-      },
+      onEmpty: () => this.#drop(entry, key),
     });
-    this.#entries.set(id, entry);
+    if (known === undefined) this.#entries.set(key.destinationIp, [{ key, entry }]);
+    else known.push({ key, entry });
     return entry;
+  }
+
+  /** Drops an entry unless it was dropped before: one whose last tunnel drains may have a successor already. */
+  #drop(entry: PoolEntry, { destinationIp }: TunnelKey): void {
+    const known = this.#entries.get(destinationIp) ?? [];
+    const place = known.findIndex((keyed) => keyed.entry === entry);
+    if (place === -1) return;
+    known.splice(place, 1);
+    if (known.length === 0) this.#entries.delete(destinationIp);
+  }
+
+  /** All entries, which may be dropped meanwhile. */
+  #all(): KeyedEntry[] {
+    return [...this.#entries.values()].flat();
   }
 
   async #connect(key: TunnelKey, wanted: () => boolean): Promise<ClientTunnel | null> {
@@ -214,12 +231,17 @@ export class TunnelPool {
   }
 }
 
-function keyId(key: TunnelKey): string {
-  return [
-    key.sourceIdentity,
-    key.sourceIp,
-    key.destinationIp,
-    key.destinationPort,
-    ...key.expectedIdentities,
-  ].join(' ');
+interface KeyedEntry {
+  readonly key: TunnelKey;
+  readonly entry: PoolEntry;
+}
+
+function isSameKey(a: TunnelKey, b: TunnelKey): boolean {
+  return (
+    a.destinationPort === b.destinationPort &&
+    a.sourceIp === b.sourceIp &&
+    a.sourceIdentity === b.sourceIdentity &&
+    a.expectedIdentities.length === b.expectedIdentities.length &&
+    a.expectedIdentities.every((identity, index) => identity === b.expectedIdentities[index])
+  );
 }

@@ -1,4 +1,5 @@
 /** Links that native threads carry (addon/carry): they move the bytes of tunnels; all decisions stay here. */
+import { performance } from 'node:perf_hooks';
 import { callNative } from './native.ts';
 import type {
   CarryEvent,

@@ -9,10 +9,13 @@ import type {
 } from '../engine.ts';
 import { CLIENT_HEADER_LIST_BYTES, RESPONSE_TIMEOUT_MS } from '../limits.ts';
 import { readHeaders } from '../peer-text.ts';
+import type { PeerHeaders } from '../peer-text.ts';
+import { AnswerLimits } from './answer-limits.ts';
 import { MAX_STREAM_ID, errorCode, fault, settingId } from './frames.ts';
 import type { HeaderBlock } from './header-block.ts';
 import { responseHead } from './header-rules.ts';
-import type { ResponseHead } from './header-rules.ts';
+import type { FieldList } from './hpack-decoder.ts';
+import type { FieldPair } from './hpack-encoder.ts';
 import { FramingSession } from './session.ts';
 import type { SessionStream, WireMaker } from './wire.ts';
 
@@ -21,6 +24,9 @@ const STATUS_OK = 200;
 /** The client's end of a tunnel. */
 export class FramingClientTunnel extends FramingSession implements ClientTunnel {
   readonly #listeners: (() => void)[] = [];
+  readonly #limits: AnswerLimits;
+  /** Answers of one peer are mostly the same list. */
+  #lastAnswer: Answer | null = null;
   #nextId = 1;
   /** The last local stream that the server processes; its GOAWAY states it. */
   #lastServed = MAX_STREAM_ID;
@@ -32,6 +38,7 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
       maxHeaderListBytes: CLIENT_HEADER_LIST_BYTES,
       settings: [[settingId.enablePush, 0]],
     });
+    this.#limits = new AnswerLimits(options.clock, this.timers, RESPONSE_TIMEOUT_MS);
     this.start();
   }
 
@@ -50,35 +57,21 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
     this.#listeners.push(listener);
   }
 
-  async open(request: OpenRequest): Promise<TunnelStream> {
+  open(request: OpenRequest): Promise<TunnelStream> {
     if (!this.usable) {
-      throw new MeshError('TUNNEL_CLOSED', 'the tunnel takes no new connections', {
-        cause: this.failure ?? undefined,
-      });
-    }
-    const stream = this.newStream(this.#nextId);
-    this.#nextId += 2;
-    const answer = this.#answer(stream);
-    this.sendHeaders(
-      stream.id,
-      [
-        [':method', 'CONNECT'],
-        [':authority', request.authority],
-        ...Object.entries(request.headers),
-      ],
-      false,
-    );
-    if (request.client !== undefined) stream.lend?.(request.client);
-    const { status, headers } = await answer;
-    if (status !== STATUS_OK) {
-      stream.reset(errorCode.cancel);
-      throw new MeshError(
-        'TUNNEL_REFUSED',
-        `the peer refused the connection with status ${status}`,
-        { detail: { status, authority: request.authority } },
+      const cause = this.failure ?? undefined;
+      return Promise.reject(
+        new MeshError('TUNNEL_CLOSED', 'the tunnel takes no new connections', { cause }),
       );
     }
-    return this.wire.opened(stream, readHeaders(headers), false);
+    return new Promise((resolve, reject) => {
+      const stream = this.newStream(this.#nextId);
+      this.#nextId += 2;
+      this.#expectAnswer(stream, request, { resolve, reject });
+      this.sendHeaders(stream.id, connectFields(request), false);
+      const { client = null } = request;
+      if (client !== null) stream.lend?.(client);
+    });
   }
 
   drain(): void {
@@ -127,40 +120,54 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
     stream.finish({ error, broken: true });
   }
 
-  #answer(stream: SessionStream): Promise<ResponseHead> {
-    return new Promise((resolve, reject) => {
-      const settle = (): void => {
-        timer.cancel();
-        stream.onHead = null;
-        stream.onOver = null;
-      };
-      const failed = (error: MeshError): void => {
-        settle();
-        // Nobody reads the bytes that have come already.
-        if (stream.over) stream.reset(errorCode.cancel);
-        reject(error);
-      };
-      const timer = this.options.clock.after(RESPONSE_TIMEOUT_MS, () => {
-        failed(
-          new MeshError(
-            'UPSTREAM_TIMEOUT',
-            `the peer did not answer the connect request within ${RESPONSE_TIMEOUT_MS} ms`,
-          ),
-        );
-        stream.reset(errorCode.cancel);
-      });
-      stream.onOver = () => failed(this.#unanswered(stream));
-      stream.onHead = (list) => {
-        const head = list.oversized ? 'too many headers' : responseHead(list.fields);
-        if (typeof head === 'string') {
-          failed(new MeshError('TUNNEL_PROTOCOL', `the peer's answer has ${head}`));
-          this.resetStream(stream, errorCode.protocolError);
-        } else if (head.status >= STATUS_OK) {
-          settle();
-          resolve(head);
-        }
-      };
+  #expectAnswer(stream: SessionStream, { authority }: OpenRequest, opening: Opening): void {
+    const settle = (): void => {
+      this.#limits.done(awaited);
+      stream.onHead = null;
+      stream.onOver = null;
+    };
+    const failed = (error: MeshError): void => {
+      settle();
+      // Nobody reads the bytes that have come already.
+      if (stream.over) stream.reset(errorCode.cancel);
+      opening.reject(error);
+    };
+    const awaited = this.#limits.begin(() => {
+      failed(
+        new MeshError(
+          'UPSTREAM_TIMEOUT',
+          `the peer did not answer the connect request within ${RESPONSE_TIMEOUT_MS} ms`,
+        ),
+      );
+      stream.reset(errorCode.cancel);
     });
+    stream.onOver = () => failed(this.#unanswered(stream));
+    stream.onHead = (list) => {
+      const answer = this.#answerOf(list);
+      if (typeof answer === 'string') {
+        failed(new MeshError('TUNNEL_PROTOCOL', `the peer's answer has ${answer}`));
+        this.resetStream(stream, errorCode.protocolError);
+      } else if (answer.status === STATUS_OK) {
+        settle();
+        opening.resolve(this.wire.opened(stream, answer.headers, false));
+      } else if (answer.status > STATUS_OK) {
+        settle();
+        // An END_STREAM of the answer is taken first.
+        queueMicrotask(() => {
+          stream.reset(errorCode.cancel);
+          opening.reject(refused(answer.status, authority));
+        });
+      }
+    };
+  }
+
+  /** Reads an answer, or tells what is wrong with it. */
+  #answerOf(list: FieldList): Answer | string {
+    if (this.#lastAnswer?.list === list) return this.#lastAnswer;
+    const head = list.oversized ? 'too many headers' : responseHead(list.fields);
+    if (typeof head === 'string') return head;
+    this.#lastAnswer = { list, status: head.status, headers: readHeaders(head.headers) };
+    return this.#lastAnswer;
   }
 
   /** The error of a stream that ended before its answer came. */
@@ -180,4 +187,31 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
       detail: { code },
     });
   }
+}
+
+/** The settlement of {@link FramingClientTunnel.open}. */
+interface Opening {
+  readonly resolve: (stream: TunnelStream) => void;
+  readonly reject: (error: MeshError) => void;
+}
+
+/** A well-formed answer. */
+interface Answer {
+  readonly list: FieldList;
+  readonly status: number;
+  readonly headers: PeerHeaders;
+}
+
+function connectFields({ authority, headers }: OpenRequest): FieldPair[] {
+  const fields: FieldPair[] = [
+    [':method', 'CONNECT'],
+    [':authority', authority],
+  ];
+  for (const name of Object.keys(headers)) fields.push([name, headers[name] ?? '']);
+  return fields;
+}
+
+function refused(status: number, authority: string): MeshError {
+  const text = `the peer refused the connection with status ${status}`;
+  return new MeshError('TUNNEL_REFUSED', text, { detail: { status, authority } });
 }

@@ -145,6 +145,14 @@ export function settingsAckFrame(): Buffer {
   return fixedFrame(frameType.settings, frameFlag.ack, 0, 0);
 }
 
+/** HEADERS in one frame, in place: the block stands behind {@link FRAME_HEADER_BYTES} bytes for the frame's header. */
+export function headersFrame(id: number, bytes: Buffer, endStream: boolean): Buffer {
+  const flags = frameFlag.endHeaders | (endStream ? frameFlag.endStream : 0);
+  const { headers: type } = frameType;
+  writeFrameHeader(bytes, 0, { type, flags, id }, bytes.length - FRAME_HEADER_BYTES);
+  return bytes;
+}
+
 /** HEADERS, with CONTINUATIONs if the block is larger than one frame may be; all in one buffer. */
 export function headersFrames(
   id: number,

@@ -13,6 +13,8 @@ export interface FieldList {
 /** The largest integer accepted; no length, index or size is above it. */
 const MAX_INTEGER = 0x0fff_ffff;
 
+const NO_BYTES = Buffer.alloc(0);
+
 /**
  * Decodes the header blocks of one connection in order (RFC 7541). Every block must pass through the decoder, even an unwanted one, or
  * the tables of the two ends diverge. Throws {@link ConnectionFault} COMPRESSION_ERROR.
@@ -21,17 +23,35 @@ export class HpackDecoder {
   readonly #table: DynamicTable;
   readonly #maxTable: number;
   readonly #maxList: number;
-  #block: Buffer = Buffer.alloc(0);
+  readonly #repeats: boolean;
+  /** The last block that depends on no table and changes none, and its list. */
+  #last: { readonly block: Buffer; readonly list: FieldList } | null = null;
+  #block: Buffer = NO_BYTES;
   #at = 0;
+  /** Whether the block so far has neither read nor changed the dynamic table. */
+  #isAlone = true;
 
-  /** `maxTableBytes` as announced by SETTINGS_HEADER_TABLE_SIZE, `maxListBytes` as RFC 9113 §6.5.2 counts. */
-  constructor(maxTableBytes: number, maxListBytes: number) {
+  /**
+   * `maxTableBytes` as announced by SETTINGS_HEADER_TABLE_SIZE, `maxListBytes` as RFC 9113 §6.5.2 counts. With `repeats` a block is expected to equal the
+   * one before it, as the answers of one peer do; it then gives the same list, as the same object.
+   */
+  constructor(maxTableBytes: number, maxListBytes: number, repeats = false) {
     this.#table = new DynamicTable(maxTableBytes);
     this.#maxTable = maxTableBytes;
     this.#maxList = maxListBytes;
+    this.#repeats = repeats;
   }
 
   decode(block: Buffer): FieldList {
+    if (!this.#repeats) return this.#decode(block);
+    if (this.#last?.block.equals(block) === true) return this.#last.list;
+    const list = this.#decode(block);
+    if (this.#isAlone) this.#last = { block: Buffer.from(block), list };
+    return list;
+  }
+
+  #decode(block: Buffer): FieldList {
+    this.#isAlone = true;
     this.#block = block;
     this.#at = 0;
     const fields: Field[] = [];
@@ -53,6 +73,7 @@ export class HpackDecoder {
     while (this.#at < this.#block.length && (this.#peek() & 0xe0) === 0x20) {
       const size = this.#integer(5);
       if (size > this.#maxTable) throw fault('a table size above the one allowed');
+      this.#isAlone = false;
       this.#table.resize(size);
     }
   }
@@ -62,6 +83,7 @@ export class HpackDecoder {
     if ((first & 0x80) !== 0) return this.#entry(this.#integer(7));
     if ((first & 0x40) !== 0) {
       const field = this.#literal(6);
+      this.#isAlone = false;
       this.#table.add(field);
       return field;
     }
@@ -77,6 +99,7 @@ export class HpackDecoder {
 
   #entry(index: number): Field {
     if (index === 0) throw fault('index 0');
+    if (index > STATIC_TABLE.length) this.#isAlone = false;
     const entry =
       index <= STATIC_TABLE.length
         ? STATIC_TABLE[index - 1]
@@ -121,8 +144,6 @@ export class HpackDecoder {
     return byte;
   }
 }
-
-const NO_BYTES = Buffer.alloc(0);
 
 function fault(what: string): ConnectionFault {
   return new ConnectionFault(errorCode.compressionError, `header compression: ${what}`);

@@ -11,12 +11,14 @@ import {
   CLIENT_PREFACE,
   ConnectionFault,
   DEFAULT_WINDOW,
+  FRAME_HEADER_BYTES,
   MAX_STREAM_ID,
   errorCode,
   fault,
   frameFlag,
   frameType,
   goawayFrame,
+  headersFrame,
   headersFrames,
   peerFault,
   pingFrame,
@@ -30,6 +32,7 @@ import type { HeaderBlock } from './header-block.ts';
 import { HpackDecoder } from './hpack-decoder.ts';
 import type { FieldList } from './hpack-decoder.ts';
 import { HpackEncoder } from './hpack-encoder.ts';
+import type { FieldPair } from './hpack-encoder.ts';
 import { DECODER_TABLE_BYTES, IDLE_FRAMES, WINDOW_UPDATES_PER_KIB } from './limits.ts';
 import { PeerSettings } from './peer-settings.ts';
 import { Pings } from './pings.ts';
@@ -67,6 +70,8 @@ export abstract class FramingLink implements WireHost {
   readonly bytes: ByteAccount;
   readonly windows: ReceiveWindows;
   protected readonly wire: Wire;
+  /** Cancelled when the tunnel is over. */
+  protected readonly timers: SessionTimers;
   protected draining = false;
   /** Whether input and output have stopped. */
   over = false;
@@ -78,7 +83,6 @@ export abstract class FramingLink implements WireHost {
   readonly #blocks: HeaderBlocks;
   readonly #decoder: HpackDecoder;
   readonly #encoder = new HpackEncoder();
-  readonly #timers: SessionTimers;
   readonly #pings: Pings;
   /** Whether SETTINGS of the peer have come. */
   #greeted = false;
@@ -95,8 +99,8 @@ export abstract class FramingLink implements WireHost {
     this.options = options;
     this.#role = role;
     this.peerSettings = new PeerSettings(!role.isServer);
-    this.#timers = new SessionTimers(clock);
-    this.#decoder = new HpackDecoder(DECODER_TABLE_BYTES, role.maxHeaderListBytes);
+    this.timers = new SessionTimers(clock);
+    this.#decoder = new HpackDecoder(DECODER_TABLE_BYTES, role.maxHeaderListBytes, !role.isServer);
     this.#blocks = new HeaderBlocks(role.maxHeaderListBytes);
     this.idleFrames = new TokenBucket(clock, IDLE_FRAMES);
     this.windowUpdates = new TokenBucket(clock, IDLE_FRAMES);
@@ -112,7 +116,7 @@ export abstract class FramingLink implements WireHost {
     this.#pings = new Pings({
       intervalMs: settings.pingIntervalMs,
       timeoutMs: settings.pingTimeoutMs,
-      timers: this.#timers,
+      timers: this.timers,
       send: (frame) => this.control(frame),
       onAnswer: () => {
         this.counters.pingsAnswered += 1;
@@ -240,11 +244,11 @@ export abstract class FramingLink implements WireHost {
     const parts = isServer ? [greeting] : [CLIENT_PREFACE, greeting];
     if (more > 0) parts.push(windowUpdateFrame(0, more));
     // A peer that has finished TLS must also speak HTTP/2 in time.
-    this.#timers.after(settings.handshakeTimeoutMs, () => {
+    this.timers.after(settings.handshakeTimeoutMs, () => {
       if (!this.#greeted) this.terminate('preface-timeout', errorCode.settingsTimeout);
     });
     this.announce(Buffer.concat(parts));
-    this.#timers.at(Math.min(credentials.notAfterMs, this.peer.notAfterMs), () => this.drain());
+    this.timers.at(Math.min(credentials.notAfterMs, this.peer.notAfterMs), () => this.drain());
     this.wire.start();
   }
 
@@ -260,18 +264,20 @@ export abstract class FramingLink implements WireHost {
     if (this.over) return;
     const heard = (): number => this.wire.heard;
     const { handshakeTimeoutMs } = this.options.settings;
-    this.#unacknowledged = this.#timers.afterSilence(handshakeTimeoutMs, heard, () =>
+    this.#unacknowledged = this.timers.afterSilence(handshakeTimeoutMs, heard, () =>
       this.fail(peerFault(errorCode.settingsTimeout, 'did not acknowledge SETTINGS')),
     );
   }
 
-  protected sendHeaders(
-    id: number,
-    fields: readonly (readonly [name: string, value: string])[],
-    endStream: boolean,
-  ): void {
+  protected sendHeaders(id: number, fields: readonly FieldPair[], endStream: boolean): void {
     const { maxFrameSize } = this.peerSettings;
-    this.control(headersFrames(id, this.#encoder.encode(fields), { endStream, maxFrameSize }));
+    const bytes = this.#encoder.encode(fields, FRAME_HEADER_BYTES);
+    const block = bytes.length - FRAME_HEADER_BYTES;
+    this.control(
+      block <= maxFrameSize
+        ? headersFrame(id, bytes, endStream)
+        : headersFrames(id, bytes.subarray(FRAME_HEADER_BYTES), { endStream, maxFrameSize }),
+    );
   }
 
   protected sendGoaway(lastId: number): void {
@@ -316,7 +322,7 @@ export abstract class FramingLink implements WireHost {
   async #probe(timeoutMs: number): Promise<boolean> {
     const { promise, resolve } = Promise.withResolvers<boolean>();
     const { heard } = this.wire;
-    const timeout = this.#timers.afterInput(timeoutMs, () => {
+    const timeout = this.timers.afterInput(timeoutMs, () => {
       // The answer may wait behind all that was sent. Any received byte is a sign of life.
       if (this.wire.heard > heard) resolve(true);
       else this.#silent(timeoutMs);
@@ -378,7 +384,7 @@ export abstract class FramingLink implements WireHost {
 
   #stop(): void {
     this.over = true;
-    this.#timers.cancelAll();
+    this.timers.cancelAll();
     // A tunnel that this side destroyed ends with its own reason.
     const failure = this.#end === 'destroyed' ? null : endedUnderneath(this.failure);
     this.windows.close();
@@ -387,6 +393,6 @@ export abstract class FramingLink implements WireHost {
 
   /** Gives the last frames time to arrive. */
   #linger(): void {
-    this.#timers.after(CLOSE_LINGER_MS, () => this.wire.destroy());
+    this.timers.after(CLOSE_LINGER_MS, () => this.wire.destroy());
   }
 }
