@@ -32,13 +32,13 @@ export async function connectTcp(
 
 /**
  * Connects a socket descriptor and takes ownership of it. The socket is already gone if the peer accepted the connection and reset it at
- * once. Without a connection it closes the descriptor and rejects with UPSTREAM_TIMEOUT or UPSTREAM_CONNECT.
+ * once. Without a connection it closes the descriptor, and throws or rejects with UPSTREAM_TIMEOUT or UPSTREAM_CONNECT.
  */
-export async function connectRaw(
+export function connectRaw(
   fd: number,
   to: Endpoint,
   options: ConnectOptions,
-): Promise<RawSocket> {
+): RawSocket | Promise<RawSocket> {
   let state: ConnectState;
   try {
     state = ask(fd, to);

@@ -57,7 +57,9 @@ class Routing {
   decide(): OutboundDecision {
     const { network, source, target } = this.#request;
     // Step 5 looks up the address on the source's network. To ask now saves a second fetch.
-    this.#lookups.get({ kind: 'address', network: source.network, ip: target.ip });
+    if (source.network !== network) {
+      this.#lookups.get({ kind: 'address', network: source.network, ip: target.ip });
+    }
     const addressed = addressedService(this.#lookups, network, target, source.namespace);
     if (addressed === undefined) return this.#lookups.need();
     if (addressed !== null) {
@@ -197,8 +199,7 @@ class Routing {
         ? `the destination is workload ${workload.uid}`
         : `workload ${workload.uid} was chosen for service ${service.namespace}/${service.hostname}`;
     const sameNode = this.#isSameNode(workload);
-    const telemetry = { workload, service, sameNode, alternatives, reason };
-    if (!isHbone) return { kind: 'tcp', peer, ...telemetry };
+    if (!isHbone) return { kind: 'tcp', peer, workload, service, sameNode, alternatives, reason };
     return {
       kind: 'hbone',
       via: 'direct',
@@ -206,7 +207,11 @@ class Routing {
       authority: peer.ip === null ? null : formatHostPort(peer.ip, port),
       targetPort: port,
       expectedSans: expectedSans(workload, service),
-      ...telemetry,
+      workload,
+      service,
+      sameNode,
+      alternatives,
+      reason,
     };
   }
 

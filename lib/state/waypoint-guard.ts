@@ -37,11 +37,11 @@ const DIRECT: Passage = { kind: 'direct' };
  */
 export function judgePassage(view: MeshView, arrived: Arrived): Passage | Need {
   const { workload, services, identity } = arrived;
+  if (workload.waypoint === null && !services.some(hasWaypoint)) return DIRECT;
   const known = [
     ...(workload.waypoint === null ? [] : [workload.waypoint]),
     ...services.flatMap(waypointsOf),
   ];
-  if (known.length === 0) return DIRECT;
   const lookups = new Lookups(view);
   const ways = known.map((reference) => way(lookups, reference, workload, identity));
   if (ways.includes(null)) return lookups.need();
@@ -78,6 +78,10 @@ function leadsToPort(service: Service, workload: Workload, port: number): boolea
     Object.values(service.ports).includes(port) ||
     Object.values(own).includes(port)
   );
+}
+
+function hasWaypoint({ waypoint, weightedWaypoints }: Service): boolean {
+  return waypoint !== null || weightedWaypoints.some(({ weight }) => weight > 0);
 }
 
 function waypointsOf(service: Service): readonly GatewayAddress[] {

@@ -8,25 +8,16 @@ import type { ListenResult, QueuedConnection, TcpOptions } from '../../lib/linux
 import { RawListener } from '../../lib/net/raw-listener.ts';
 import { RawSocket } from '../../lib/net/raw-socket.ts';
 import { namedEnds } from '../../lib/net/socket.ts';
-import type { Endpoint } from '../../lib/net/socket.ts';
 import { MAX_QUEUED_ACCEPTED } from './limits.ts';
+import type { CapturedSocket } from './plain/captured-socket.ts';
 import type { PodContext } from './thread-context.ts';
 import { listenerMarkOf } from './upstream.ts';
 
 /** The listeners of a pod (docs/spec/dataplane.md §1). */
 export type ListenerKind = 'outbound' | 'inbound-plaintext' | 'inbound-hbone' | 'socks5';
 
-/** The ends of an accepted connection. */
-export interface ConnectionEnds {
-  readonly source: Endpoint;
-  /** Our end of it. */
-  readonly local: Endpoint;
-  /** The destination before redirection; our own end without one. */
-  readonly destination: Endpoint;
-}
-
 /** Serves an accepted connection to its end, and closes it. Never rejects. */
-export type ServeSocket = (socket: RawSocket, ends: ConnectionEnds) => Promise<void>;
+export type ServeSocket = (captured: CapturedSocket) => Promise<void>;
 
 /** A connection that was accepted; `over` never rejects. */
 interface Accepted extends Listed {
@@ -173,7 +164,8 @@ export class Listener {
       counted();
       this.#onClosed();
     };
-    const over = this.serve(socket, { source, local, destination: original ?? local }).then(ended);
+    const destination = original ?? local;
+    const over = this.serve({ socket, source, local, destination }).then(ended);
     const accepted: Accepted = { place: -1, socket, over };
     this.#open.add(accepted);
   }

@@ -50,7 +50,10 @@ export function findRoute(
 ): OutboundRoute | Promise<OutboundRoute> {
   const { settings } = pod.thread;
   const request = {
-    ...query,
+    source: query.source,
+    sourceIp: query.sourceIp,
+    target: query.target,
+    except: query.except,
     illegalPorts: pod.thread.ownPorts,
     network: settings.network,
     hbonePort: settings.ports.inboundHbone,

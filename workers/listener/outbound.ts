@@ -4,12 +4,13 @@ import { present } from '../../lib/errors/assert.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { parseBaggage } from '../../lib/hbone/baggage.ts';
 import { connectHeaders, newTrace } from '../../lib/hbone/connect-request.ts';
-import type { ClientTunnel, OpenRequest, TunnelStream } from '../../lib/hbone/engine.ts';
+import type { ClientTunnel, OpenRequest } from '../../lib/hbone/engine.ts';
 import type { TunnelKey, TunnelPool } from '../../lib/hbone/pool.ts';
 import { connectWithRetry } from '../../lib/hbone/retry.ts';
 import type { ConnectAttempt } from '../../lib/hbone/retry.ts';
 import { bidiCopy, socketEnd } from '../../lib/net/bidi-copy.ts';
 import type { CopyEnd } from '../../lib/net/bidi-copy.ts';
+import type { RawSocket } from '../../lib/net/raw-socket.ts';
 import { formatEndpoint } from '../../lib/net/socket.ts';
 import { spliceSockets } from '../../lib/net/splice-sockets.ts';
 import type { CapturedSocket } from './plain/captured-socket.ts';
@@ -50,9 +51,12 @@ export async function serveOutbound(
   let connection: Connection | null = null;
   try {
     assertCaptured(pod, captured);
-    const local = await pod.thread.state.knownLocal(pod.pod.uid);
+    // Known facts are not awaited: each turn of the promises costs as much as a step of the decision.
+    const known = pod.thread.state.knownLocal(pod.pod.uid);
+    const local = known instanceof Promise ? await known : known;
     const attempt = new OutboundAttempts({ pod, pool, captured, local, startedMs });
-    connection = pod.open(await attempt.decide());
+    const facts = attempt.decide();
+    connection = pod.open(facts instanceof Promise ? await facts : facts);
     connection.onCut(() => socket.reset());
     const carry = await attempt.connect(connection);
     const copy = carry(socket);
@@ -114,15 +118,22 @@ class OutboundAttempts {
   }
 
   /** Finds a route; what the connection is now. */
-  async decide(): Promise<ConnectionFacts> {
+  decide(): ConnectionFacts | Promise<ConnectionFacts> {
     const { source, destination } = this.#captured;
-    const { workload } = this.#local;
-    const route = await findRoute(this.#pod, {
-      source: workload,
+    const route = findRoute(this.#pod, {
+      source: this.#local.workload,
       sourceIp: source.ip,
       target: destination,
       except: this.#unreachable,
     });
+    return route instanceof Promise
+      ? route.then((found) => this.#decided(found))
+      : this.#decided(route);
+  }
+
+  #decided(route: OutboundRoute): ConnectionFacts {
+    const { source, destination } = this.#captured;
+    const { workload } = this.#local;
     this.#route = route;
     this.#attempts += 1;
     const protocol = PROTOCOLS[route.kind];
@@ -157,25 +168,21 @@ class OutboundAttempts {
     // A destination outside the mesh behaves as it would without a proxy: one attempt.
     const foreign = this.#current.service === null && PROTOCOLS[this.#current.kind] === 'TCP';
     const attempts = foreign ? 1 : connectRetry.attempts;
+    // One that cannot be reached must not use up the time of those that can.
+    const limit = (index: number): void => {
+      const shared = index + 1 < attempts && this.#current.alternatives;
+      this.#limitMs = shared ? connectRetry.totalMs / attempts : null;
+    };
+    const again = async (attempt: ConnectAttempt): Promise<Carry> => {
+      connection.assertNotCut();
+      metrics.connectRetries += 1;
+      connection.retarget(await this.decide());
+      limit(attempt.index);
+      return this.#connectOnce(connection, attempt);
+    };
+    limit(0);
     return connectWithRetry(
-      async (attempt) => {
-        const { index } = attempt;
-        connection.assertNotCut();
-        if (index > 0) {
-          metrics.connectRetries += 1;
-          connection.retarget(await this.decide());
-        }
-        connection.assertNotCut();
-        // One that cannot be reached must not use up the time of those that can.
-        const shared = index + 1 < attempts && this.#current.alternatives;
-        this.#limitMs = shared ? connectRetry.totalMs / attempts : null;
-        try {
-          return await this.#connectOnce(connection, attempt);
-        } catch (error) {
-          this.#noteFailure();
-          throw error;
-        }
-      },
+      (attempt) => (attempt.index === 0 ? this.#connectOnce(connection, attempt) : again(attempt)),
       { attempts, totalMs: connectRetry.totalMs },
       { clock, backoff: new Backoff(CONNECT_BACKOFF) },
     );
@@ -194,27 +201,36 @@ class OutboundAttempts {
   }
 
   async #connectOnce(connection: Connection, attempt: ConnectAttempt): Promise<Carry> {
-    const { peer, kind, alternatives } = this.#current;
-    attempt.elsewhere = alternatives;
-    attempt.direct = PROTOCOLS[kind] === 'TCP';
-    if (kind === 'hbone') {
-      const { socket: client } = this.#captured;
-      const request = { ...this.#request(connection, attempt), client };
-      const asking = this.#askSameNode(connection, request, attempt);
-      const join = asking === null ? null : await asking;
-      if (join === null) {
-        const stream = await this.#openStream(connection, request);
-        return carriedBy(streamEnd(stream), this.#pod);
+    try {
+      connection.assertNotCut();
+      const { peer, kind, alternatives } = this.#current;
+      attempt.elsewhere = alternatives;
+      attempt.direct = PROTOCOLS[kind] === 'TCP';
+      if (kind === 'hbone') {
+        const request = this.#request(connection, attempt, this.#captured.socket);
+        const asking = this.#askSameNode(connection, request, attempt);
+        const join = asking === null ? null : await asking;
+        if (join === null) {
+          const wait = { avoid: this.#failedTunnels, limitMs: this.#limitMs };
+          const stream = await this.#pool.open(this.#tunnelKey(), request, wait);
+          // Cut while the peer was asked: nobody wants the stream any more.
+          if (connection.cutBy !== null) stream.reset('cut');
+          connection.assertNotCut();
+          return carriedBy(streamEnd(stream), this.#pod);
+        }
+        connection.retarget({ ...connection.facts, path: 'same-node' });
+        return join;
       }
-      connection.retarget({ ...connection.facts, path: 'same-node' });
-      return join;
+      if (kind === 'double-hbone') {
+        return carriedBy(await this.#openDouble(connection, attempt), this.#pod);
+      }
+      const request = { to: peer, source: null, bindLoopback: null, limitMs: this.#limitMs };
+      const upstream = await connectUpstream(this.#pod, request, connection);
+      return (client) => spliceSockets(client, upstream, this.#pod.bytes);
+    } catch (error) {
+      this.#noteFailure();
+      throw error;
     }
-    if (kind === 'double-hbone') {
-      return carriedBy(await this.#openDouble(connection, attempt), this.#pod);
-    }
-    const request = { to: peer, source: null, bindLoopback: null, limitMs: this.#limitMs };
-    const upstream = await connectUpstream(this.#pod, request, connection);
-    return (client) => spliceSockets(client, upstream, this.#pod.bytes);
   }
 
   #askSameNode(
@@ -228,22 +244,13 @@ class OutboundAttempts {
     return askSameNode(this.#pod, { ...asked, attempt }, connection);
   }
 
-  async #openStream(connection: Connection, request: OpenRequest): Promise<TunnelStream> {
-    const wait = { avoid: this.#failedTunnels, limitMs: this.#limitMs };
-    const stream = await this.#pool.open(this.#tunnelKey(), request, wait);
-    // Cut while the peer was asked: nobody wants the stream any more.
-    if (connection.cutBy !== null) stream.reset('cut');
-    connection.assertNotCut();
-    return stream;
-  }
-
   async #openDouble(connection: Connection, attempt: ConnectAttempt): Promise<CopyEnd> {
     const request = {
       pool: this.#pool,
       gateway: this.#tunnelKey(),
       innerIdentities: this.#current.innerSans,
       // The gateway's own application is the far end, which is asked later.
-      connect: this.#request(connection, null),
+      connect: this.#request(connection, null, null),
       avoid: this.#failedTunnels,
       limitMs: this.#limitMs,
       onAsk: () => {
@@ -276,7 +283,11 @@ class OutboundAttempts {
   }
 
   /** Makes the request to a tunnel; notes it in the attempt when the application is behind the tunnel. */
-  #request(connection: Connection, attempt: ConnectAttempt | null): OpenRequest {
+  #request(
+    connection: Connection,
+    attempt: ConnectAttempt | null,
+    client: RawSocket | null,
+  ): OpenRequest {
     const { authority, service } = this.#current;
     const { source } = this.#captured;
     return {
@@ -288,6 +299,7 @@ class OutboundAttempts {
         serviceHostname: service?.hostname ?? null,
         trace: this.#trace,
       }),
+      client,
       onTunnel: (tunnel) => {
         this.#tunnel = tunnel;
         if (attempt !== null) attempt.asked = true;

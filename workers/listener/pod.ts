@@ -143,12 +143,10 @@ export class Pod implements PodContext {
     await this.dns?.open();
     if (dnsOnly === true) return;
     this.#listenHbone();
-    this.#listen('inbound-plaintext', ports.inboundPlaintext, (socket, captured) =>
-      servePassthrough(this, { socket, ...captured }),
+    this.#listen('inbound-plaintext', ports.inboundPlaintext, (captured) =>
+      servePassthrough(this, captured),
     );
-    this.#listen('outbound', ports.outbound, (socket, captured) =>
-      serveOutbound(this, { socket, ...captured }),
-    );
+    this.#listen('outbound', ports.outbound, (captured) => serveOutbound(this, captured));
     this.#startSocks();
     // Stopped while it started, it has withdrawn already: nobody would withdraw it again.
     if (this.#state === 'serving') this.thread.neighbours.serve(this);
@@ -235,7 +233,7 @@ export class Pod implements PodContext {
     const port = this.thread.settings.ports.socks5;
     const pool = this.#socksPool;
     if (port === null || pool === null) return;
-    const serve: Listener['serve'] = (socket, { source, local }) =>
+    const serve: Listener['serve'] = ({ socket, source, local }) =>
       serveSocks(this, { socket: socket.adopt(), source, local }, { pool, dns: this.dns });
     this.#listen('socks5', port, serve, '127.0.0.1');
   }
@@ -250,7 +248,7 @@ export class Pod implements PodContext {
 
   #listenHbone(): void {
     const { inboundHbone } = this.thread.settings.ports;
-    this.#listen('inbound-hbone', inboundHbone, (socket, { source, local }) =>
+    this.#listen('inbound-hbone', inboundHbone, ({ socket, source, local }) =>
       serveInboundSocket(this, socket.adopt(), { source, local }),
     );
   }

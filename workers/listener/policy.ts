@@ -47,7 +47,8 @@ export class PodPolicy {
     // Registered first: a change between the verdict and the registration would be lost.
     connection.judgedBy = facts;
     const { pod, state, unknownReference } = this.#deps;
-    let local = await state.knownLocal(pod.uid);
+    const known = state.knownLocal(pod.uid);
+    let local = known instanceof Promise ? await known : known;
     if (local.policy.pending && unknownReference === 'deny' && this.#judge(local, facts).allowed) {
       local = await this.#settled();
     }

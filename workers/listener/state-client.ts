@@ -85,7 +85,7 @@ export class StateClient implements MeshView {
 
   get(key: LookupKey): Answer | undefined {
     const id = lookupId(key);
-    const answers = this.#cacheOf(id);
+    const answers = key.kind === 'hostname' ? this.#names : this.#answers;
     const answer = answers.get(id);
     if (answer === undefined) return undefined;
     this.#endpoints.used(answer.services);

@@ -41,10 +41,11 @@ export async function connectUpstream(
   const { clock, descriptors, metrics, settings } = pod.thread;
   const fd = descriptors.make(() => openSocket(pod, request));
   const startedMs = clock.monotonic();
-  const socket = await connectRaw(fd, request.to, {
+  const connecting = connectRaw(fd, request.to, {
     timeoutMs: Math.min(settings.connectTimeoutMs, request.limitMs ?? Infinity),
     onAttempt: (attempt) => connection?.onCut(() => attempt.destroy()),
   });
+  const socket = connecting instanceof Promise ? await connecting : connecting;
   metrics.connects[connectTarget(connection)].observe(clock.monotonic() - startedMs);
   connection?.assertNotCut();
   return socket;
@@ -106,13 +107,10 @@ function openSocket(pod: PodContext, request: UpstreamRequest): number {
   if (family === null) {
     throw new MeshError('UPSTREAM_CONNECT', `not an address: ${formatEndpoint(to)}`);
   }
-  const plain = {
-    netnsFd: pod.netnsFd,
-    family,
-    mark: markOf(pod),
-    ...tcpOptions,
-    ...(tunnel === true ? { userTimeoutMs: settings.tunnelUserTimeoutMs } : {}),
-  } as const;
+  const usual = tcpOptions.userTimeoutMs ?? 0;
+  const userTimeoutMs = tunnel === true ? settings.tunnelUserTimeoutMs : usual;
+  const { netnsFd } = pod;
+  const plain = { ...tcpOptions, netnsFd, family, mark: markOf(pod), userTimeoutMs } as const;
   if (bindLoopback !== null) return openTcp({ ...plain, bindLoopback });
   // A workload that reaches itself through a service would have the same address at both ends.
   if (source === null || source === to.ip || ipFamily(source) !== family) return openTcp(plain);

@@ -155,7 +155,8 @@ export class Connection implements Listed {
     this.observe();
     this.#countOpened();
     this.#traffic?.close(flag);
-    const line = { ...this.#bytes, ...this.#end };
+    const { bytesSent, bytesReceived } = this.#bytes;
+    const line = { ...this.#end, bytesSent, bytesReceived };
     const facts = accessFacts(this.#facts);
     const written = this.#sinks.access.complete(facts, line, this.#namespace);
     const { exports } = this.#sinks;

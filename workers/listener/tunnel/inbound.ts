@@ -141,27 +141,30 @@ async function understand(pod: PodContext, arrival: InboundArrival): Promise<Und
   const { request, local: dialled } = arrival;
   const authority = requested(request);
   const { state } = pod.thread;
-  const local = await state.knownLocal(pod.pod.uid);
+  // Known facts are not awaited: each turn of the promises costs as much as a step of the decision.
+  const known = state.knownLocal(pod.pod.uid);
+  const local = known instanceof Promise ? await known : known;
   const stream = { authority, localIp: dialled.ip, workload: local.workload };
-  const mismatch = await decided(pod, (view) => validateDestination(view, stream));
+  const validated = decided(pod, (view) => validateDestination(view, stream));
+  const mismatch = validated instanceof Promise ? await validated : validated;
   if (mismatch !== null) throw denial(mismatch);
   const settings = {
     illegalPorts: pod.thread.ownPorts,
     localhostAppTunnel: pod.thread.settings.localhostAppTunnel,
   };
-  const upstream = await decided(pod, (view) =>
-    resolveUpstream(view, stream, local.services, settings),
-  );
+  const resolved = decided(pod, (view) => resolveUpstream(view, stream, local.services, settings));
+  const upstream = resolved instanceof Promise ? await resolved : resolved;
   if (upstream.kind === 'deny') throw denial(upstream);
   const { headers } = request;
   const forwardedHost = parseForwardedHost(headers['forwarded']);
-  const passage = await findPassage(pod, {
+  const found = findPassage(pod, {
     workload: local.workload,
     services: upstream.candidates,
     port: upstream.destination.port,
     forwardedHost,
     identity: arrival.identity,
   });
+  const passage = found instanceof Promise ? await found : found;
   const own = [dialled.ip, ...local.workload.addresses];
   const said = passage.kind === 'waypoint' ? forwardedClient(headers['forwarded'], own) : null;
   return { local, upstream, passage, client: said ?? arrival.source, forwardedHost };
@@ -203,6 +206,7 @@ async function open(
   const foreign = headers[FORWARDED_NETWORK];
   const isForeign =
     foreign !== undefined && foreign.toLowerCase() !== settings.network.toLowerCase();
+  const named = isForeign ? null : workloadAt(pod, client.ip);
   const connection = pod.open({
     direction: 'inbound',
     protocol: 'HBONE',
@@ -210,7 +214,7 @@ async function open(
     destination: upstream.destination,
     actualDestination: arrival.local,
     hboneAddress: request.authority,
-    sourceWorkload: isForeign ? null : await workloadAt(pod, client.ip),
+    sourceWorkload: named instanceof Promise ? await named : named,
     sourceBaggage: settings.responseBaggage ? parseBaggage(headers['baggage']) : null,
     destinationWorkload: local.workload,
     destinationService: telemetryService(
