@@ -1,13 +1,8 @@
 /** Links that native threads carry (addon/carry): they move the bytes of tunnels; all decisions stay here. */
 import { performance } from 'node:perf_hooks';
+import { getSystemErrorName } from 'node:util';
 import { callNative } from './native.ts';
-import type {
-  CarryEvent,
-  CarryHandle,
-  CarryLinkOptions,
-  CarryStats,
-  NativeModule,
-} from './native.ts';
+import type { CarryHandle, CarryLinkOptions, CarryStats, NativeModule } from './native.ts';
 
 export type { CarryLinkOptions, CarryStats } from './native.ts';
 
@@ -79,6 +74,32 @@ export interface LinkReceiver {
   gone(cause: number, detail: number, errno: string | null): void;
 }
 
+/** Places of an event's numbers, as addon/carry-mailbox.cc writes them. */
+const EVENT = {
+  kind: 0,
+  link: 1,
+  stream: 2,
+  cause: 3,
+  code: 4,
+  error: 5,
+  flags: 6,
+  bytes: 7,
+  /** The next four belong to `ended`, with -1 for the time of a byte that has not come; `held` has its queued bytes in the first. */
+  fromSocket: 8,
+  fromStream: 9,
+  socketAgoMs: 10,
+  streamAgoMs: 11,
+} as const;
+const EVENT_NUMBERS = 12;
+/** More are told by several calls. */
+const EVENTS_AT_ONCE = 64;
+const PEER_ENDED = 1;
+
+const NO_BYTES = Buffer.alloc(0);
+
+/** The addon writes events here: to make an array of each would cost more than all else about it. */
+const numbers = new Float64Array(EVENT_NUMBERS * EVENTS_AT_ONCE);
+
 /** Links of this thread. */
 const links = new Map<number, LinkReceiver>();
 let handle: CarryHandle | null = null;
@@ -99,7 +120,7 @@ export class CarriedLink {
    * JavaScript thread share one.
    */
   constructor(options: CarryLinkOptions, receiver: LinkReceiver, threads: number) {
-    this.#handle = handle ??= callNative((native) => native.carryOpen(threads, dispatch));
+    this.#handle = handle ??= callNative((native) => native.carryOpen(threads, dispatch, numbers));
     this.#id = callNative((native) => native.carryLink(this.#handle, options));
     links.set(this.#id, receiver);
   }
@@ -231,46 +252,76 @@ export function socketPair(): readonly [number, number] {
   return callNative((native) => native.socketPair());
 }
 
-function dispatch(events: readonly CarryEvent[]): void {
-  for (const event of events) {
-    const receiver = links.get(event[1]);
-    if (receiver === undefined) continue;
-    deliver(receiver, event);
-    if (receiver.isDone) links.delete(event[1]);
+function dispatch(count: number, bytes: Buffer | null): void {
+  let from = 0;
+  for (let index = 0; index < count; index += 1) {
+    const at = index * EVENT_NUMBERS;
+    const to = from + number(at + EVENT.bytes);
+    const link = number(at + EVENT.link);
+    const receiver = links.get(link);
+    if (receiver !== undefined) {
+      deliver(receiver, at, bytes === null || from === to ? NO_BYTES : bytes.subarray(from, to));
+      if (receiver.isDone) links.delete(link);
+    }
+    from = to;
   }
 }
 
-function deliver(receiver: LinkReceiver, event: CarryEvent): void {
-  switch (event[0]) {
+/** Delivers the event whose numbers begin at a place. */
+function deliver(receiver: LinkReceiver, at: number, bytes: Buffer): void {
+  const code = number(at + EVENT.code);
+  const stream = number(at + EVENT.stream);
+  switch (number(at + EVENT.kind)) {
     case 0:
-      receiver.frames(event[2]);
+      receiver.frames(bytes);
       break;
-    case 1: {
-      const [, , stream, cause, code, errno, ...rest] = event;
-      const [fromSocket, fromStream, socketAgo, streamAgo, flags] = rest;
-      const counts = streamCounts(fromSocket, fromStream, socketAgo, streamAgo);
-      receiver.ended(stream, { cause, code, errno, counts, peerEnded: (flags & 1) !== 0 });
+    case 1:
+      receiver.ended(stream, {
+        cause: number(at + EVENT.cause),
+        code,
+        errno: errnoAt(at),
+        counts: streamCounts(
+          number(at + EVENT.fromSocket),
+          number(at + EVENT.fromStream),
+          momentAgo(at + EVENT.socketAgoMs),
+          momentAgo(at + EVENT.streamAgoMs),
+        ),
+        peerEnded: (number(at + EVENT.flags) & PEER_ENDED) !== 0,
+      });
       break;
-    }
     case 2:
-      receiver.fault(event[2], event[3]);
+      receiver.fault(code, bytes.toString());
       break;
     case 3:
-      receiver.gone(event[2], event[3], event[4]);
+      receiver.gone(number(at + EVENT.cause), code, errnoAt(at));
       break;
     case 4:
-      receiver.held(event[2], event[3]);
+      receiver.held(number(at + EVENT.fromSocket), code);
       break;
     case 5:
-      receiver.over(event[2], event[3] === -1 ? null : event[3]);
+      receiver.over(stream, code === -1 ? null : code);
       break;
     case 6:
-      receiver.remoteEnd(event[2]);
+      receiver.remoteEnd(stream);
       break;
     case 7:
-      receiver.endSent(event[2]);
+      receiver.endSent(stream);
       break;
   }
+}
+
+function number(place: number): number {
+  return numbers[place] ?? 0;
+}
+
+function errnoAt(at: number): string | null {
+  const error = number(at + EVENT.error);
+  return error === 0 ? null : getSystemErrorName(-error);
+}
+
+function momentAgo(place: number): number | null {
+  const agoMs = number(place);
+  return agoMs < 0 ? null : agoMs;
 }
 
 function streamCounts(

@@ -50,28 +50,6 @@ export interface CarryLinkOptions {
 /** Bytes from the socket and from the stream, and the milliseconds since the first of each, null before. */
 export type CarryCounts = readonly [number, number, number | null, number | null];
 
-/** Events of the threads that carry; the first element is the kind. */
-export type CarryEvent =
-  | readonly [kind: 0, link: number, frames: Buffer]
-  | readonly [
-      kind: 1,
-      link: number,
-      stream: number,
-      cause: number,
-      code: number,
-      errno: string | null,
-      fromSocket: number,
-      fromStream: number,
-      firstFromSocketAgoMs: number | null,
-      firstFromStreamAgoMs: number | null,
-      flags: number,
-    ]
-  | readonly [kind: 2, link: number, code: number, text: string]
-  | readonly [kind: 3, link: number, cause: number, detail: number, errno: string | null]
-  | readonly [kind: 4, link: number, queued: number, received: number]
-  | readonly [kind: 5, link: number, stream: number, resetCode: number]
-  | readonly [kind: 6 | 7, link: number, stream: number];
-
 /** Counters of all threads that carry, since the process began; links and streams are those of now. */
 export interface CarryStats {
   readonly threads: number;
@@ -115,6 +93,13 @@ export type AcceptedNames =
 /** An accepted descriptor; its names, null if the peer is gone, or the call that failed to tell them. */
 export type QueuedConnection = readonly [fd: number, names: AcceptedNames | string | null];
 
+/** Takes an accepted descriptor: with its names, with the call that failed to tell them, or with null alone if the peer is gone. */
+export type OnAccepted = (
+  fd: number,
+  failedCall: string | null,
+  ...names: AcceptedNames | readonly []
+) => void;
+
 /** The functions of addon/*.cc. Descriptors are plain numbers; their holder owns them. */
 export interface NativeModule {
   openNetns(path: string): number;
@@ -149,7 +134,12 @@ export interface NativeModule {
     userTimeoutMs: number,
   ): number;
   connectTcp(fd: number, ip: string, port: number): number;
-  acceptQueued(listenerFd: number, redirected: boolean, most: number): QueuedConnection[];
+  acceptQueued(
+    listenerFd: number,
+    redirected: boolean,
+    most: number,
+    onAccepted: OnAccepted,
+  ): number;
   holdFd(fd: number): void;
   releaseFd(fd: number): void;
   closeHeld(fd: number, reset: boolean): void;
@@ -211,7 +201,11 @@ export interface NativeModule {
   pumpCounts(id: number): { fromA: number; fromB: number; firstFromBAgoMs: number | null } | null;
   pumpStats(): PumpStats;
   pumpLimit(maxPipes: number, pipeBytes: number): void;
-  carryOpen(threads: number, onEvents: (events: readonly CarryEvent[]) => void): CarryHandle;
+  carryOpen(
+    threads: number,
+    onEvents: (count: number, bytes: Buffer | null) => void,
+    numbers: Float64Array,
+  ): CarryHandle;
   carryLink(handle: CarryHandle, options: CarryLinkOptions): number;
   carryDrive(handle: CarryHandle): void;
   carryControl(handle: CarryHandle, link: number, frames: Buffer): void;

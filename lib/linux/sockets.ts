@@ -150,7 +150,13 @@ export function acceptQueued(
   redirected: boolean,
   most: number,
 ): readonly QueuedConnection[] {
-  return callNative((native) => native.acceptQueued(listenerFd, redirected, most));
+  const queued: QueuedConnection[] = [];
+  callNative((native) =>
+    native.acceptQueued(listenerFd, redirected, most, (fd, failedCall, ...names) => {
+      queued.push([fd, failedCall ?? (names.length === 0 ? null : names)]);
+    }),
+  );
+  return queued;
 }
 
 /** Holds a connected socket: if the thread ends, the connection is reset. */

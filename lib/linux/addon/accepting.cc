@@ -133,18 +133,52 @@ int acceptNext(int listener) {
   }
 }
 
-// acceptQueued(listenerFd, redirected, most) → [[fd, names], ...]: connections that wait. The thread holds their descriptors.
-// `names` is as acceptedNames() returns, or the name of the call that failed for this connection. A failure to accept is
-// thrown when no connection was accepted before it.
+// Calls back with (fd, null, remoteIp, remotePort, localIp, localPort, originalIp?, originalPort?), (fd, call) when a call failed, or
+// (fd, null) when the peer is gone. False with an exception pending.
+bool tellAccepted(napi_env env, napi_value callback, int fd, bool redirected) {
+  napi_handle_scope scope = nullptr;
+  napi_open_handle_scope(env, &scope);
+  Names names;
+  const char* failed = readNames(fd, redirected, &names);
+  const bool isGone = failed != nullptr && errno == ENOTCONN;
+  napi_value arguments[8];
+  size_t count = 0;
+  arguments[count++] = makeInteger(env, fd);
+  arguments[count++] = failed == nullptr || isGone ? makeNull(env) : makeText(env, failed);
+  const auto add = [&](const Name& name) {
+    napi_create_string_latin1(env, name.text, NAPI_AUTO_LENGTH, &arguments[count++]);
+    arguments[count++] = makeInteger(env, name.port);
+  };
+  if (failed == nullptr) {
+    add(names.remote);
+    add(names.local);
+    if (names.answer == ANSWERED) add(names.original);
+  }
+  napi_value receiver = nullptr;
+  napi_get_global(env, &receiver);
+  const bool done =
+      napi_call_function(env, receiver, callback, count, arguments, nullptr) == napi_ok;
+  napi_close_handle_scope(env, scope);
+  return done;
+}
+
+// acceptQueued(listenerFd, redirected, most, onAccepted) → the number of connections that waited and were accepted. The thread holds
+// their descriptors; each is told by a call, which is cheaper than an array. A failure to accept is thrown when no connection was
+// accepted before it.
 napi_value acceptQueued(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   const int listener = arguments.integer(0);
   const bool redirected = arguments.boolean(1);
   const int most = arguments.integer(2);
   if (arguments.failed()) return nullptr;
-  napi_value result = nullptr;
-  napi_create_array(env, &result);
-  for (uint32_t count = 0; count < static_cast<uint32_t>(most); count += 1) {
+  napi_valuetype type = napi_undefined;
+  if (arguments.value(3) != nullptr) napi_typeof(env, arguments.value(3), &type);
+  if (type != napi_function) {
+    napi_throw_type_error(env, nullptr, "argument 3 must be a function");
+    return nullptr;
+  }
+  int count = 0;
+  for (; count < most; count += 1) {
     const int fd = acceptNext(listener);
     if (fd < 0) {
       const bool isEmpty = errno == EAGAIN || errno == EWOULDBLOCK;
@@ -152,19 +186,9 @@ napi_value acceptQueued(napi_env env, napi_callback_info info) {
       break;
     }
     envData(env)->held.insert(fd);
-    Names names;
-    const char* failed = readNames(fd, redirected, &names);
-    napi_value named = nullptr;
-    if (failed == nullptr) named = namesArray(env, names);
-    else if (errno == ENOTCONN) named = makeNull(env);
-    else named = makeText(env, failed);
-    napi_value accepted = nullptr;
-    napi_create_array_with_length(env, 2, &accepted);
-    napi_set_element(env, accepted, 0, makeInteger(env, fd));
-    napi_set_element(env, accepted, 1, named);
-    napi_set_element(env, result, count, accepted);
+    if (!tellAccepted(env, arguments.value(3), fd, redirected)) return nullptr;
   }
-  return result;
+  return makeInteger(env, count);
 }
 
 // holdFd(fd): the descriptor is closed by a reset when the thread ends.

@@ -111,7 +111,8 @@ bool readSuite(const std::string& name, Suite* suite) {
 
 void dropHandle(napi_env, void* data, void*) { delete static_cast<Handle*>(data); }
 
-// carryOpen(threads, onEvents(events)) → handle. Once per environment.
+// carryOpen(threads, onEvents(count, bytes | null), numbers) → handle. Once per environment. Before each call of onEvents the
+// numbers of `count` events are written into the Float64Array, and `bytes` holds the bytes of all.
 napi_value carryOpen(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   const int threads = arguments.integer(0);
@@ -127,6 +128,11 @@ napi_value carryOpen(napi_env env, napi_callback_info info) {
   carry::Pump* pump = assignPump(static_cast<size_t>(threads), &error);
   if (pump == nullptr) return throwErrno(env, "pthread_create", error);
   auto mailbox = std::make_shared<CarryMailbox>(env, pump, arguments.value(1));
+  if (!mailbox->tellBy(arguments.value(2))) {
+    releasePump(pump);
+    napi_throw_type_error(env, nullptr, "argument 2 must be a Float64Array with room for an event");
+    return nullptr;
+  }
   if (const int failed = mailbox->open(mailbox)) {
     releasePump(pump);
     return throwErrno(env, "uv_async_init", failed);

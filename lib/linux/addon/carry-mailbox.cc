@@ -1,5 +1,7 @@
 #include "carry-mailbox.h"
 
+#include <algorithm>
+
 #include "common.h"
 
 namespace weft {
@@ -17,15 +19,45 @@ CarriedLink* CarryMailbox::find(uint32_t link) {
   return found == links_.end() ? nullptr : &found->second;
 }
 
-void CarryMailbox::deliver(std::vector<Event>* events) {
-  napi_value batch = nullptr;
-  napi_create_array_with_length(env(), events->size(), &batch);
-  for (size_t index = 0; index < events->size(); index += 1) {
-    napi_set_element(env(), batch, static_cast<uint32_t>(index), toTuple(&(*events)[index]));
+bool CarryMailbox::tellBy(napi_value numbers) {
+  napi_typedarray_type type = napi_int8_array;
+  size_t length = 0;
+  void* data = nullptr;
+  bool isArray = false;
+  if (numbers == nullptr || napi_is_typedarray(env(), numbers, &isArray) != napi_ok || !isArray ||
+      napi_get_typedarray_info(env(), numbers, &type, &length, &data, nullptr, nullptr) != napi_ok ||
+      type != napi_float64_array || length < EVENT_NUMBERS) {
+    return false;
   }
-  call(1, &batch);
+  // The memory lives as long as the array, which is never let go.
+  napi_create_reference(env(), numbers, 1, &numbersRef_);
+  numbers_ = static_cast<double*>(data);
+  most_ = length / EVENT_NUMBERS;
+  return true;
+}
+
+void CarryMailbox::deliver(std::vector<Event>* events) {
+  for (size_t from = 0; from < events->size(); from += most_) {
+    deliverPart(events, from, std::min(events->size(), from + most_));
+  }
   forget(*events);
   acknowledge(*events);
+}
+
+// Tells the events by numbers in the memory of JavaScript, and by one buffer with the bytes of all.
+void CarryMailbox::deliverPart(std::vector<Event>* events, size_t from, size_t to) {
+  std::string bytes;
+  double* numbers = numbers_;
+  for (size_t index = from; index < to; index += 1) {
+    write(&(*events)[index], numbers);
+    bytes += (*events)[index].bytes;
+    numbers += EVENT_NUMBERS;
+  }
+  napi_value arguments[] = {makeInteger(env(), static_cast<int64_t>(to - from)), makeNull(env())};
+  if (!bytes.empty()) {
+    napi_create_buffer_copy(env(), bytes.size(), bytes.data(), nullptr, &arguments[1]);
+  }
+  call(2, arguments);
 }
 
 // JavaScript has answered the events; its commands go before what the links do now.
@@ -51,67 +83,40 @@ void CarryMailbox::forget(const std::vector<Event>& events) {
   }
 }
 
-napi_value CarryMailbox::toTuple(Event* told) {
+namespace {
+
+// Milliseconds since a time of CLOCK_MONOTONIC, -1 for none.
+double agoMs(uint64_t momentNs, uint64_t nowNs) {
+  if (momentNs == 0) return -1;
+  return nowNs > momentNs ? static_cast<double>(nowNs - momentNs) / 1e6 : 0;
+}
+
+}  // namespace
+
+// The order is that of EVENT in lib/linux/carry.ts.
+void CarryMailbox::write(Event* told, double* numbers) {
   Event& event = *told;
-  napi_value parts[11];
-  uint32_t count = 0;
-  const auto add = [&](napi_value value) { parts[count++] = value; };
-  const auto number = [&](uint64_t value) { add(makeInteger(env(), static_cast<int64_t>(value))); };
-  number(static_cast<uint64_t>(event.kind));
-  number(event.link);
-  switch (event.kind) {
-    case EventKind::CONTROL: {
-      napi_value buffer = nullptr;
-      napi_create_buffer_copy(env(), event.bytes.size(), event.bytes.data(), nullptr, &buffer);
-      add(buffer);
-      break;
-    }
-    case EventKind::ENDED: {
-      const carry::StreamCounts* counts = event.counts.get();
-      number(event.stream);
-      number(event.cause);
-      number(event.code);
-      add(event.error == 0 ? makeNull(env()) : makeText(env(), uv_err_name(-event.error)));
-      number(counts == nullptr ? 0 : counts->fromSocket.load());
-      number(counts == nullptr ? 0 : counts->fromStream.load());
-      add(millisecondsSince(env(), counts == nullptr ? 0 : counts->firstFromSocketNs.load()));
-      add(millisecondsSince(env(), counts == nullptr ? 0 : counts->firstFromStreamNs.load()));
-      number(event.flags);
-      break;
-    }
-    case EventKind::FAULT:
-      number(event.code);
-      add(makeText(env(), event.bytes));
-      break;
-    case EventKind::GONE:
-      number(event.cause);
-      number(event.code);
-      add(event.error == 0 ? makeNull(env()) : makeText(env(), uv_err_name(-event.error)));
-      number(event.linkCounts->bytesRead);
-      number(event.linkCounts->bytesWritten);
-      break;
-    case EventKind::HELD:
-      // A later change is told again.
-      event.linkCounts->heldTold = false;
-      number(static_cast<uint64_t>(event.linkCounts->queued.load()));
-      event.code = static_cast<uint64_t>(event.linkCounts->received.load());
-      number(event.code);
-      break;
-    case EventKind::REMOTE_END:
-    case EventKind::END_SENT:
-      number(event.stream);
-      break;
-    case EventKind::OVER:
-      number(event.stream);
-      add(makeInteger(env(), static_cast<int64_t>(event.code)));
-      break;
+  if (event.kind == EventKind::HELD) {
+    // A later change is told again.
+    event.linkCounts->heldTold = false;
+    event.code = static_cast<uint64_t>(event.linkCounts->received.load());
   }
-  napi_value tuple = nullptr;
-  napi_create_array_with_length(env(), count, &tuple);
-  for (uint32_t index = 0; index < count; index += 1) {
-    napi_set_element(env(), tuple, index, parts[index]);
-  }
-  return tuple;
+  numbers[0] = static_cast<double>(event.kind);
+  numbers[1] = event.link;
+  numbers[2] = event.stream;
+  numbers[3] = event.cause;
+  numbers[4] = static_cast<double>(static_cast<int64_t>(event.code));
+  numbers[5] = event.error;
+  numbers[6] = event.flags;
+  numbers[7] = static_cast<double>(event.bytes.size());
+  if (event.kind == EventKind::HELD) numbers[8] = static_cast<double>(event.linkCounts->queued.load());
+  if (event.kind != EventKind::ENDED) return;
+  const carry::StreamCounts* counts = event.counts.get();
+  const uint64_t now = uv_hrtime();
+  numbers[8] = counts == nullptr ? 0 : static_cast<double>(counts->fromSocket.load());
+  numbers[9] = counts == nullptr ? 0 : static_cast<double>(counts->fromStream.load());
+  numbers[10] = counts == nullptr ? -1 : agoMs(counts->firstFromSocketNs.load(), now);
+  numbers[11] = counts == nullptr ? -1 : agoMs(counts->firstFromStreamNs.load(), now);
 }
 
 void CarryMailbox::closing() {

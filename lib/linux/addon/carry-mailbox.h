@@ -16,12 +16,17 @@ struct CarriedLink {
   std::unordered_map<uint32_t, std::shared_ptr<carry::StreamCounts>> streams;
 };
 
+// Numbers of one event.
+constexpr size_t EVENT_NUMBERS = 12;
+
 // The events of one environment's links.
 class CarryMailbox : public LoopMailbox<carry::Event>, public carry::CarryListener {
  public:
   CarryMailbox(napi_env env, carry::Pump* pump, napi_value callback)
       : LoopMailbox(env, callback), pump_(pump) {}
 
+  // The memory that events are told by; false for anything but a Float64Array with room for one. Before open().
+  bool tellBy(napi_value numbers);
   void tell(carry::Event&& event) override { put(std::move(event)); }
   // A link keeps the loop alive, as an open socket does.
   void linked(uint32_t link, std::shared_ptr<carry::LinkCounts> counts);
@@ -35,10 +40,15 @@ class CarryMailbox : public LoopMailbox<carry::Event>, public carry::CarryListen
   void closing() override;
   void forget(const std::vector<carry::Event>& events);
   void acknowledge(const std::vector<carry::Event>& events);
-  napi_value toTuple(carry::Event* event);
+  void deliverPart(std::vector<carry::Event>* events, size_t from, size_t to);
+  void write(carry::Event* event, double* numbers);
 
   carry::Pump* const pump_;
   std::unordered_map<uint32_t, CarriedLink> links_;
+  napi_ref numbersRef_ = nullptr;
+  double* numbers_ = nullptr;
+  // Events that the memory has room for.
+  size_t most_ = 0;
 };
 
 // The pump with the fewest environments, of at most `most`; null with `error` set.
