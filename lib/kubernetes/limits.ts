@@ -41,8 +41,6 @@ export const EMPTY_LIST_HOLD_MS = 60_000;
 export const ABSENT_POLL_MS = 10_000;
 /** Expired continue tokens in one list, after which the list counts as failed and is tried with a delay. */
 export const MAX_LIST_RESTARTS = 3;
-/** Writes that wait in a queue; further ones are refused. The owner offers them again. */
-export const MAX_WAITING_WRITES = 20_000;
 /** Writes under way at once: more would only meet the API server's own limit for a client. */
 export const CONCURRENT_WRITES = 4;
 /** Delays of a failed write. */

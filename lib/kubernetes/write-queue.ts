@@ -5,12 +5,7 @@ import type { Clock } from '../clock/clock.ts';
 import { MeshError, asMeshError } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
 import type { MetricRegistry } from '../metrics/registry.ts';
-import {
-  CONCURRENT_WRITES,
-  MAX_WAITING_WRITES,
-  MAX_WRITE_ATTEMPTS,
-  WRITE_BACKOFF,
-} from './limits.ts';
+import { CONCURRENT_WRITES, MAX_WRITE_ATTEMPTS, WRITE_BACKOFF } from './limits.ts';
 
 /** Writes something by the content that is current at that moment. Its signal aborts when the queue is closed. */
 export type Write = (signal: AbortSignal) => Promise<void>;
@@ -55,6 +50,9 @@ const FINAL: ReadonlySet<string> = new Set(['KUBERNETES_INVALID', 'KUBERNETES_NO
 /**
  * Runs the latest write of each key, a few keys at a time; a later one of the same key replaces the one that waits. A failed write
  * is tried again with growing delays, unless time cannot heal it (the object is gone, the API server finds it invalid).
+ *
+ * A key names an object of the API server, and one write waits for it: the objects bound the queue. More of them take longer, and
+ * none is refused, because its owner may be told of an object only once.
  */
 export class WriteQueue {
   readonly #deps: WriteQueueDeps;
@@ -70,17 +68,12 @@ export class WriteQueue {
 
   /** Number of keys that wait or are written. */
   get size(): number {
-    return new Set([...this.#waiting.keys(), ...this.#running.keys()]).size;
+    return this.#running.size;
   }
 
-  /** Offers a write. Throws KUBERNETES_UNAVAILABLE when too many wait, or when the queue is closed. */
+  /** Offers a write. A closed queue drops it, like all that waited. */
   offer(key: string, write: Write): void {
-    if (this.#closing.signal.aborted) {
-      throw new MeshError('KUBERNETES_UNAVAILABLE', 'the queue of writes is closed');
-    }
-    if (!this.#waiting.has(key) && this.#waiting.size >= MAX_WAITING_WRITES) {
-      throw new MeshError('KUBERNETES_UNAVAILABLE', `${MAX_WAITING_WRITES} writes wait already`);
-    }
+    if (this.#closing.signal.aborted) return;
     this.#waiting.set(key, write);
     if (this.#running.has(key)) return;
     this.#running.set(key, this.#work(key));

@@ -2,10 +2,13 @@ import test from 'ava';
 import { systemClock } from '../../../../lib/clock/clock.ts';
 import type { Clock } from '../../../../lib/clock/clock.ts';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
-import { CONCURRENT_WRITES, MAX_WAITING_WRITES } from '../../../../lib/kubernetes/limits.ts';
+import { CONCURRENT_WRITES } from '../../../../lib/kubernetes/limits.ts';
 import { WriteQueue } from '../../../../lib/kubernetes/write-queue.ts';
 import { keptLog } from '../../../support/actor-context.ts';
 import { until } from '../../../support/until.ts';
+
+/** Above the policies, services and entries of the largest meshes. */
+const MANY_OBJECTS = 50_000;
 
 /** Waits at most a millisecond. */
 const HASTY_CLOCK: Clock = {
@@ -67,17 +70,41 @@ test('a write is tried again, unless time cannot heal its failure', async (t) =>
   );
 });
 
-test('more keys than the bound are refused, and a closed queue takes none', async (t) => {
+test('the objects of a large mesh are all written, a few at a time', async (t) => {
   const { queue } = open(t);
-  const never = (signal: AbortSignal): Promise<void> =>
-    new Promise((_resolve, reject) => {
+  const written = new Set<number>();
+  let running = 0;
+  let most = 0;
+  for (let key = 0; key < MANY_OBJECTS; key += 1) {
+    queue.offer(`key-${key}`, async () => {
+      running += 1;
+      most = Math.max(most, running);
+      await Promise.resolve();
+      written.add(key);
+      running -= 1;
+    });
+  }
+  t.is(queue.size, MANY_OBJECTS);
+  await queue.settled(new AbortController().signal);
+  t.is(written.size, MANY_OBJECTS);
+  t.is(most, CONCURRENT_WRITES);
+});
+
+test('a closed queue stops what runs, and drops what waits and what comes', async (t) => {
+  const { queue } = open(t);
+  let begun = 0;
+  const never = (signal: AbortSignal): Promise<void> => {
+    begun += 1;
+    return new Promise((_resolve, reject) => {
       signal.addEventListener('abort', () => reject(new Error('closed')), { once: true });
     });
-  for (let key = 0; key < MAX_WAITING_WRITES; key += 1) queue.offer(`key-${key}`, never);
-  t.throws(() => queue.offer('one more', never), { code: 'KUBERNETES_UNAVAILABLE' });
-  queue.offer('key-7', never);
+  };
+  for (let key = 0; key < 10; key += 1) queue.offer(`key-${key}`, never);
+  await until(() => begun === CONCURRENT_WRITES, { what: 'the first writes' });
   await queue.close();
-  t.throws(() => queue.offer('late', never), { code: 'KUBERNETES_UNAVAILABLE' });
+  queue.offer('late', never);
+  t.is(begun, CONCURRENT_WRITES);
+  t.is(queue.size, 0);
 });
 
 test('the queue is settled once all is written, also what is tried again, or once the wait is over', async (t) => {
