@@ -1,14 +1,14 @@
 /** The subcommands. Each has its own file, which is loaded only when it is called. */
 import type { Command } from 'commander';
 
-/** A module that adds one subcommand. */
+/** A module with the arguments, options and action of one subcommand. */
 export interface CommandModule {
-  register(program: Command): void;
+  register(command: Command): void;
 }
 
 /** A subcommand that is not loaded yet. */
 export interface CommandEntry {
-  /** One line for the list of commands. */
+  /** For the list of commands, and for its own help. */
   readonly summary: string;
   readonly hidden?: boolean;
   load(): Promise<CommandModule>;
@@ -16,9 +16,12 @@ export interface CommandEntry {
 
 /** Subcommands in the order of `weft --help`. */
 export const commands: Readonly<Record<string, CommandEntry>> = {
-  up: { summary: 'bring up a local mesh', load: () => import('./commands/up.ts') },
+  up: {
+    summary: 'bring up a local mesh: nodes and pods in network namespaces, every actor a process',
+    load: () => import('./commands/up.ts'),
+  },
   down: {
-    summary: 'stop a local mesh and remove all it made',
+    summary: 'stop a local mesh and remove all it made; may be repeated',
     load: () => import('./commands/down.ts'),
   },
   status: {
@@ -42,9 +45,15 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
       'list pods, workloads, services, policies, connections, certificates, conditions and more',
     load: () => import('./commands/get.ts'),
   },
-  exec: { summary: 'run a command in a pod', load: () => import('./commands/exec.ts') },
-  apply: { summary: 'create or change objects', load: () => import('./commands/apply.ts') },
-  delete: { summary: 'delete objects', load: () => import('./commands/delete.ts') },
+  exec: {
+    summary: "run a command in a pod's namespaces",
+    load: () => import('./commands/exec.ts'),
+  },
+  apply: {
+    summary: 'create or change objects of a local mesh',
+    load: () => import('./commands/apply.ts'),
+  },
+  delete: { summary: 'delete objects of a local mesh', load: () => import('./commands/delete.ts') },
   state: {
     summary: 'apply large removals that wait',
     load: () => import('./commands/state.ts'),
@@ -59,11 +68,17 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
     load: () => import('./commands/ca.ts'),
   },
   env: {
-    summary: 'the environment that makes a program part of a mesh',
+    summary: 'the environment of one role of a mesh, as shell assignments',
     load: () => import('./commands/env.ts'),
   },
-  run: { summary: 'host actors in this process', load: () => import('./commands/run.ts') },
-  logs: { summary: 'logs of the actors', load: () => import('./commands/logs.ts') },
+  run: {
+    summary: 'host actors in this process until SIGTERM or SIGINT',
+    load: () => import('./commands/run.ts'),
+  },
+  logs: {
+    summary: 'print the logs of the actors; several are told apart by a prefix',
+    load: () => import('./commands/logs.ts'),
+  },
   'log-level': {
     summary: 'show or change the log levels of the node proxies',
     load: () => import('./commands/log-level.ts'),
@@ -73,7 +88,7 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
     load: () => import('./commands/access-log.ts'),
   },
   sbom: {
-    summary: 'list the parts of this installation as CycloneDX JSON',
+    summary: 'list the npm and Debian packages of this installation as CycloneDX JSON',
     load: () => import('./commands/sbom.ts'),
   },
   prepare: {

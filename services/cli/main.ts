@@ -44,8 +44,8 @@ function oneLine(text: string): string {
 /** Declares all commands by name; loads only the called one. */
 async function addCommands(program: Command, called: string | null): Promise<void> {
   for (const [name, { summary, hidden, load }] of Object.entries(commands)) {
-    if (name === called) (await load()).register(program);
-    else program.command(name, { hidden: hidden === true }).description(summary);
+    const command = program.command(name, { hidden: hidden === true }).description(summary);
+    if (name === called) (await load()).register(command);
   }
 }
 

@@ -16,9 +16,8 @@ interface AccessLine {
 }
 
 /** Adds `weft access-log`. */
-export function register(program: Command): void {
-  readsMesh(program.command('access-log'))
-    .description('show or change which access lines running node proxies write')
+export function register(command: Command): void {
+  readsMesh(command)
     .argument(
       '[rules]',
       'all, errors or a share such as 10%, and <namespace>= one of them, separated by commas; failures are always written',

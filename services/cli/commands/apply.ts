@@ -8,11 +8,8 @@ Kinds: Namespace, Pod, Service, ServiceAccount, ServiceEntry, WorkloadEntry, Aut
 Invalid input is refused whole; every problem is named with file, document index (from 0), field path and reason.`;
 
 /** Adds `weft apply`. */
-export function register(program: Command): void {
-  manifestOptions(program.command('apply'))
-    .description('create or change objects of a running mesh')
-    .addHelpText('after', HELP)
-    .action(apply);
+export function register(command: Command): void {
+  manifestOptions(command).addHelpText('after', HELP).action(apply);
 }
 
 async function apply(options: ManifestOptions): Promise<void> {

@@ -22,11 +22,8 @@ interface RootOptions extends CommonOptions {
 }
 
 /** Adds `weft ca`. */
-export function register(program: Command): void {
-  const ca = program
-    .command('ca')
-    .description("state, rotation and backup of the CA's root")
-    .addHelpText('after', HELP);
+export function register(ca: Command): void {
+  ca.addHelpText('after', HELP);
   readsMesh(ca.command('status'))
     .description('roots, who does not trust them yet, and the rotation in progress')
     .addOption(outputOption())

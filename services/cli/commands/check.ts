@@ -32,10 +32,8 @@ interface CheckOptions extends CommonOptions {
 }
 
 /** Adds `weft check`. */
-export function register(program: Command): void {
-  const command = program
-    .command('check')
-    .description('tell whether a cluster can have the mesh, or how an installed one does')
+export function register(command: Command): void {
+  command
     .option('--replace-ztunnel', 'for an installation in the place of ztunnel')
     .addOption(outputOption())
     .addHelpText('after', HELP);

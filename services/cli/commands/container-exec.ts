@@ -2,10 +2,8 @@ import type { Command } from 'commander';
 import { execInContainer } from '../../container-mesh/exec.ts';
 
 /** Adds `weft container-exec`, by which `weft exec` and `weft trace` enter a pod that is a container. */
-export function register(program: Command): void {
-  program
-    .command('container-exec', { hidden: true })
-    .description('run a command in a container')
+export function register(command: Command): void {
+  command
     .requiredOption('--engine <socket>', 'unix socket of the Docker engine')
     .argument('<container>', 'its id')
     .argument('<command...>', 'the command and its arguments, after --')

@@ -9,9 +9,8 @@ interface DeleteOptions extends ManifestOptions {
 }
 
 /** Adds `weft delete`. */
-export function register(program: Command): void {
-  manifestOptions(program.command('delete'))
-    .description('delete objects of a running mesh')
+export function register(command: Command): void {
+  manifestOptions(command)
     .option('--ignore-not-found', 'succeed when an object does not exist')
     .action(remove);
 }

@@ -52,9 +52,8 @@ const CONNECT_MS = 5_000;
 const CA_SERVES: ReadonlySet<string> = new Set(['ready', 'external']);
 
 /** Adds `weft doctor`. */
-export function register(program: Command): void {
-  readsMesh(program.command('doctor'))
-    .description('prove that every pod is in the mesh, and name what keeps one out')
+export function register(command: Command): void {
+  readsMesh(command)
     .option('--node <node>', 'only this node')
     .option(
       '--agent <address>',

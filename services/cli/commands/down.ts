@@ -2,14 +2,11 @@ import type { Command } from 'commander';
 import { processEnvironment } from '../../../lib/config/env.ts';
 import { meshPaths } from '../../local-mesh/mesh-paths.ts';
 import { takeDown } from '../../local-mesh/take-down.ts';
+import { meshOption } from '../output.ts';
 
 /** Adds `weft down`. */
-export function register(program: Command): void {
-  program
-    .command('down')
-    .description('stop everything a local mesh started and remove all it made; may be repeated')
-    .option('--mesh <name>', 'name of the mesh (default: weft)')
-    .action(down);
+export function register(command: Command): void {
+  command.addOption(meshOption()).action(down);
 }
 
 async function down(options: { readonly mesh?: string }): Promise<void> {

@@ -10,10 +10,8 @@ Use it as: eval "$(weft env node-1/node-proxy)". The same environment starts Wef
 Leave a role to a program of your own with: weft up --external node-1/node-proxy`;
 
 /** Adds `weft env`. */
-export function register(program: Command): void {
-  program
-    .command('env')
-    .description('the environment of one role of a running mesh, as shell assignments')
+export function register(command: Command): void {
+  command
     .argument('<role>', '<node>/<actor>, or <actor> for one of the whole mesh')
     .addOption(meshOption())
     .addHelpText('after', HELP)

@@ -9,10 +9,8 @@ const HELP = `
 Standard input, output and errors, signals and the exit status are the command's own (128+n when signal n ended it).`;
 
 /** Adds `weft exec`. */
-export function register(program: Command): void {
-  program
-    .command('exec')
-    .description("run a command in a pod's namespaces")
+export function register(command: Command): void {
+  command
     .usage('[options] <namespace>/<pod> -- <command...>')
     .argument('<pod>', '<namespace>/<pod>')
     .argument('<command...>', 'the command and its arguments, after --')

@@ -8,9 +8,8 @@ import { withMesh } from '../open-mesh.ts';
 import { textTable } from '../text-table.ts';
 
 /** Adds `weft get`. */
-export function register(program: Command): void {
-  readsMesh(program.command('get'))
-    .description('list what is in a running mesh')
+export function register(command: Command): void {
+  readsMesh(command)
     .addArgument(new Argument('<kind>', 'what to list').choices(KINDS))
     .addOption(outputOption())
     .action(get);

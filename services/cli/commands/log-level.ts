@@ -9,9 +9,8 @@ interface LogLevelOptions extends MeshChoice {
 }
 
 /** Adds `weft log-level`. */
-export function register(program: Command): void {
-  readsMesh(program.command('log-level'))
-    .description('show or change the log levels of running node proxies')
+export function register(command: Command): void {
+  readsMesh(command)
     .argument(
       '[levels]',
       'added to those in force: <level> or <target>=<level>, separated by commas',

@@ -20,9 +20,8 @@ interface LogsOptions extends MeshChoice {
 }
 
 /** Adds `weft logs`. */
-export function register(program: Command): void {
-  readsMesh(program.command('logs'))
-    .description('print the logs of the actors; several are told apart by a prefix')
+export function register(command: Command): void {
+  readsMesh(command)
     .argument('[actor]', '<actor> on every node, <node>/<actor> or <actor>.<node>; default all')
     .option('-f, --follow', 'print new lines until the mesh is down')
     .action(logs);

@@ -10,8 +10,7 @@ interface ExplainOptions extends CommonOptions {
 }
 
 /** Adds `weft policy`. */
-export function register(program: Command): void {
-  const policy = program.command('policy').description('explain policy decisions');
+export function register(policy: Command): void {
   readsMesh(policy.command('explain'))
     .description(
       'tell whether a connection would be allowed, by which policy and rule, and its path',

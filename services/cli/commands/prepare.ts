@@ -12,10 +12,8 @@ interface Options extends PreparedPlaces {
 }
 
 /** Adds `weft prepare`: the part of `weft up` that containers cannot do for themselves. */
-export function register(program: Command): void {
-  program
-    .command('prepare', { hidden: true })
-    .description('write Redis users, configuration and tokens to the run directory; renew tokens')
+export function register(command: Command): void {
+  command
     .option('--mesh <name>', 'name of the mesh')
     .option('--nodes <n>', 'number of nodes (default: 2)')
     .option('--redis-dir <folder>', "Redis's own files, apart from its socket")

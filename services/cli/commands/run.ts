@@ -12,10 +12,8 @@ Configuration comes from the environment, with upstream's names where upstream h
 file of --config. Exit status 78 lists what is wrong with it. With names, --help lists what they read.`;
 
 /** Adds `weft run`. */
-export function register(program: Command): void {
-  program
-    .command('run')
-    .description('host actors in this process until SIGTERM or SIGINT')
+export function register(command: Command): void {
+  command
     .argument('[actors...]', 'names of actors, or the group node')
     .option(
       '--config <file>',
@@ -25,7 +23,7 @@ export function register(program: Command): void {
     // Replaces the parser's help option, which would end the command before the named actors are known.
     .helpOption(false)
     .option('-h, --help', 'show help, and the variables of the actors named')
-    .action((names: readonly string[], options: Options, command: Command) =>
+    .action((names: readonly string[], options: Options) =>
       options.help === true ? help(names, command) : run(names, options),
     );
 }

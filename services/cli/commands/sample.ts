@@ -5,10 +5,8 @@ import { greetingServer, httpServer } from '../../local-mesh/sample-protocols.ts
 import { UsageError } from '../../../lib/errors/usage-error.ts';
 
 /** Adds `weft sample`: the servers of the sample mesh's pods, as a process for containers. */
-export function register(program: Command): void {
-  program
-    .command('sample', { hidden: true })
-    .description('run the servers of a pod of the sample mesh')
+export function register(command: Command): void {
+  command
     .argument('<name>', 'the name it answers with')
     .option('--http <port>', 'port of the HTTP server', '8080')
     .option('--greeting <port>', 'port of the server that speaks first')

@@ -13,10 +13,8 @@ const NPM_PART = new URL('.cache/npm.cdx.json', ROOT);
 const DPKG_STATUS = '/var/lib/dpkg/status';
 
 /** Adds `weft sbom`. */
-export function register(program: Command): void {
-  program
-    .command('sbom')
-    .description('list the npm and Debian packages of this installation as CycloneDX JSON')
+export function register(command: Command): void {
+  command
     .option('-o, --output <file>', 'where to write it (default: standard output)')
     .action(sbom);
 }

@@ -6,10 +6,8 @@ import type { CommonOptions } from '../output.ts';
 import { openMesh } from '../running-mesh.ts';
 
 /** Adds `weft state`. */
-export function register(program: Command): void {
-  program
-    .command('state')
-    .description('the mesh state that the ingester keeps')
+export function register(command: Command): void {
+  command
     .command('accept')
     .description('apply the removals of many workloads that the ingester holds')
     .addOption(meshOption())

@@ -19,11 +19,8 @@ import { openMesh } from '../running-mesh.ts';
 const STATE_TIMEOUT_MS = 1_000;
 
 /** Adds `weft status`. */
-export function register(program: Command): void {
-  readsMesh(program.command('status'))
-    .description('nodes and roles of a mesh, and whether it is ready')
-    .addOption(outputOption())
-    .action(status);
+export function register(command: Command): void {
+  readsMesh(command).addOption(outputOption()).action(status);
 }
 
 async function status(options: CommonOptions): Promise<void> {

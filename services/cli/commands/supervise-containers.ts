@@ -9,10 +9,8 @@ import { planMesh } from '../../local-mesh/topology.ts';
 const MAIN = new URL('../main.ts', import.meta.url).pathname;
 
 /** Adds `weft supervise-containers`: the supervisor of a mesh of containers. */
-export function register(program: Command): void {
-  program
-    .command('supervise-containers', { hidden: true })
-    .description('tell the mesh which containers are its pods, and answer for its actors')
+export function register(command: Command): void {
+  command
     .argument('<socket>', 'unix socket of the Docker engine')
     .option('--mesh <name>', 'name of the mesh')
     .option('--nodes <n>', 'number of nodes (default: 2)')

@@ -31,9 +31,8 @@ Follows the newest connection there is, a live one before those that ended latel
 something and wait for the answer, with \\r, \\n, \\t as in a shell's $'…'.`;
 
 /** Adds `weft trace`. */
-export function register(program: Command): void {
-  readsMesh(program.command('trace'))
-    .description('follow a connection through the proxies of both ends')
+export function register(command: Command): void {
+  readsMesh(command)
     .argument('<pod>', '<namespace>/<pod> that connects')
     .argument('<destination>', '<namespace>/<pod or service>:<port> it connects to')
     .option('--probe', 'make a connection from the pod and follow that')

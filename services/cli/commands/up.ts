@@ -1,4 +1,5 @@
 import { mkdirSync, openSync, writeSync } from 'node:fs';
+import { Option } from 'commander';
 import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { processEnvironment } from '../../../lib/config/env.ts';
@@ -36,12 +37,8 @@ interface Options extends UpOptions {
 }
 
 /** Adds `weft up`. */
-export function register(program: Command): void {
-  program
-    .command('up')
-    .description(
-      'bring up a local mesh: nodes and pods in network namespaces, every actor a process',
-    )
+export function register(command: Command): void {
+  command
     .option('--mesh <name>', 'name of the mesh; several can run side by side (default: weft)')
     .option('--detach', 'leave the mesh running in the background')
     .option('--wait', 'return or show the view only when every pod is enrolled and traffic flows')
@@ -57,7 +54,7 @@ export function register(program: Command): void {
       '--external <roles>',
       'roles left to programs of yours: <node>/<actor>[,…]; see weft env',
     )
-    .addOption(program.createOption(SUPERVISE_FLAG).hideHelp())
+    .addOption(new Option(SUPERVISE_FLAG).hideHelp())
     .action((options: Options) => up(options));
 }
 

@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import { askUpgrade, countDraining } from '../../local-mesh/mesh-client.ts';
 import { meshRoles, parseRole, roleName } from '../../local-mesh/roles.ts';
 import type { Upgraded } from '../../local-mesh/role-processes.ts';
-import { write } from '../output.ts';
+import { meshOption, write } from '../output.ts';
 import { parseTimeout } from '../references.ts';
 import { openMesh } from '../running-mesh.ts';
 
@@ -14,17 +14,13 @@ interface Options {
 }
 
 /** Adds `weft upgrade`. */
-export function register(program: Command): void {
-  program
-    .command('upgrade')
-    .description(
-      'start new processes of roles and end the old ones once the new ones serve, one role after another',
-    )
+export function register(command: Command): void {
+  command
     .argument(
       '<roles...>',
       '[<node>/]<actor>; an actor of the nodes without a node means all nodes',
     )
-    .option('--mesh <name>', 'name of the mesh (default: weft)')
+    .addOption(meshOption())
     .option(
       '--timeout <duration>',
       'time limit for a new process to be ready; after it the old one continues',

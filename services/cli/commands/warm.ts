@@ -8,11 +8,8 @@ import { KINDS, loadKind } from '../get/kinds.ts';
 import { LOADED_LATER, REQUIRED } from '../loaded-later.ts';
 
 /** Adds `weft warm`: loads every file, so that Node's compile cache holds it. */
-export function register(program: Command): void {
-  program
-    .command('warm', { hidden: true })
-    .description('load every actor and command once, which fills NODE_COMPILE_CACHE')
-    .action(warm);
+export function register(command: Command): void {
+  command.action(warm);
 }
 
 async function warm(): Promise<void> {
