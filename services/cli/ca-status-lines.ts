@@ -1,8 +1,5 @@
 import type { CaStatus } from '../ca/operations.ts';
-import { textTable } from './text-table.ts';
-
-/** Longest list of names; the rest is counted. */
-const MAX_NAMES = 10;
+import { listed, textTable } from './text-table.ts';
 
 /** The lines of `weft ca status`. */
 export function caStatusLines(status: CaStatus): string[] {
@@ -31,10 +28,4 @@ function rotationLines(rotation: NonNullable<CaStatus['rotation']>): string[] {
     ...(rotation.missing.length === 0 ? [] : [`missing: ${listed(rotation.missing)}`]),
     ...(rotation.skipped.length === 0 ? [] : [`skipped: ${listed(rotation.skipped)}`]),
   ];
-}
-
-function listed(names: readonly string[]): string {
-  const rest = names.length - MAX_NAMES;
-  const first = names.slice(0, MAX_NAMES).join(', ');
-  return rest > 0 ? `${first} and ${rest} more` : first;
 }

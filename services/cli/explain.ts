@@ -5,6 +5,8 @@ import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { explainResultSchema } from '../../lib/policy/explain.ts';
 import type { ExplainRequest, ExplainResult } from '../../lib/policy/explain.ts';
+import { factLines } from './text-table.ts';
+import type { Fact } from './text-table.ts';
 import { ANSWER_TIMEOUT_MS, requestWork } from './work-request.ts';
 
 const EXPLAIN = {
@@ -47,7 +49,7 @@ const PATHS: Readonly<Record<ExplainResult['path'], string>> = {
 /** Renders the answer as text: the verdict, its reason, and the path of the traffic. */
 export function explainLines(request: ExplainRequest, result: ExplainResult): string[] {
   const { from, to } = request;
-  const facts: readonly (readonly [string, string | null])[] = [
+  const facts: readonly Fact[] = [
     ['policy', result.policy === null ? null : `${result.policy}${ruleText(result.rule)}`],
     ['reason', result.reason],
     ['path', PATHS[result.path]],
@@ -62,9 +64,7 @@ export function explainLines(request: ExplainRequest, result: ExplainResult): st
   return [
     `${result.allowed ? 'ALLOWED' : 'DENIED'}: ${from.namespace}/${from.pod} to ${to.namespace}/${to.name}:${to.port}`,
     ...(result.detail === '' ? [] : [`  ${result.detail}`]),
-    ...facts.flatMap(([name, value]) =>
-      value === null ? [] : [`  ${`${name}:`.padEnd(19)}${value}`],
-    ),
+    ...factLines(facts, 19),
   ];
 }
 

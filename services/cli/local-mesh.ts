@@ -1,5 +1,5 @@
 /** A local mesh as commands read it: actors by their unix sockets, state from Redis. */
-import type { TableName } from '../../lib/bus/contract.ts';
+import type { Scope, TableName } from '../../lib/bus/contract.ts';
 import { systemClock } from '../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { enrolmentSchema } from '../../lib/state/enrolment.ts';
@@ -11,6 +11,17 @@ import type { RunningMesh } from './running-mesh.ts';
 export function localMesh(local: RunningMesh): Mesh {
   const { paths, plan } = local;
   const servers = localServers(paths);
+  const fromTables = async <Name extends TableName>(
+    names: readonly Name[],
+    scope: Scope,
+  ): Promise<Record<Name, Rows>> => {
+    const { readTable, withMeshBus } = await import('./mesh-bus.ts');
+    return withMeshBus(paths, async (bus) => {
+      const read: [Name, Rows][] = [];
+      for (const name of names) read.push([name, await readTable(bus, name, scope)]);
+      return Object.fromEntries(read) as Record<Name, Rows>;
+    });
+  };
   return {
     local,
     nodes: plan.nodes.map(({ name }) => name),
@@ -27,26 +38,18 @@ export function localMesh(local: RunningMesh): Mesh {
         return await askEnrolments(servers, node);
       } catch (error) {
         // While the agent is away, its table tells.
-        const { readTable, withMeshBus } = await import('./mesh-bus.ts');
-        const rows = await withMeshBus(paths, (bus) =>
-          readTable(bus, 'enrolments', { node }),
-        ).catch((second: unknown) => {
-          const why = `${errorText(error)}; ${errorText(second)}`;
-          throw new MeshError('STATE_UNAVAILABLE', why, { cause: error });
-        });
-        return [...rows.values()].map((row) =>
+        const { enrolments } = await fromTables(['enrolments'], { node }).catch(
+          (second: unknown) => {
+            const why = `${errorText(error)}; ${errorText(second)}`;
+            throw new MeshError('STATE_UNAVAILABLE', why, { cause: error });
+          },
+        );
+        return [...enrolments.values()].map((row) =>
           enrolmentSchema.parse(JSON.parse(Buffer.from(row).toString('utf8'))),
         );
       }
     },
-    async tables<Name extends TableName>(names: readonly Name[]) {
-      const { readTable, withMeshBus } = await import('./mesh-bus.ts');
-      return withMeshBus(paths, async (bus) => {
-        const read: [Name, Rows][] = [];
-        for (const name of names) read.push([name, await readTable(bus, name, 'mesh')]);
-        return Object.fromEntries(read) as Record<Name, Rows>;
-      });
-    },
+    tables: (names) => fromTables(names, 'mesh'),
     async queues() {
       const nodes = plan.nodes.map(({ name }) => ({ node: name }));
       const { withMeshBus } = await import('./mesh-bus.ts');

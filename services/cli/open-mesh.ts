@@ -6,19 +6,14 @@ import { meshPaths } from '../local-mesh/mesh-paths.ts';
 import { kubeconfigFiles } from './cluster/access.ts';
 import { localMesh } from './local-mesh.ts';
 import type { Mesh } from './mesh.ts';
-import type { ClusterOptions } from './output.ts';
+import type { CommonOptions } from './output.ts';
 import { openMesh } from './running-mesh.ts';
-
-/** Options that choose a mesh. */
-export interface MeshChoice extends ClusterOptions {
-  readonly mesh?: string;
-}
 
 /**
  * Whether a command is about a cluster: when an option of a cluster is given; and without `--mesh`, `WEFT_MESH` and a local mesh
  * that runs, when there is a kubeconfig. Throws UsageError for options of both.
  */
-export async function isCluster(choice: MeshChoice): Promise<boolean> {
+export async function isCluster(choice: CommonOptions): Promise<boolean> {
   const { mesh, kubeconfig, context, namespace } = choice;
   const asked = [kubeconfig, context, namespace].some((option) => option !== undefined);
   if (asked && mesh !== undefined) {
@@ -35,7 +30,7 @@ export async function isCluster(choice: MeshChoice): Promise<boolean> {
 
 /** Runs `work` with the chosen mesh, and closes it. */
 export async function withMesh<T>(
-  choice: MeshChoice,
+  choice: CommonOptions,
   work: (mesh: Mesh) => Promise<T>,
 ): Promise<T> {
   if (!(await isCluster(choice))) return work(localMesh(await openMesh(choice.mesh)));

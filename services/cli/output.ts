@@ -41,6 +41,8 @@ export function readsMesh(command: Command): Command {
 /** Options that commands share. */
 export interface CommonOptions extends ClusterOptions {
   readonly mesh?: string;
+  /** The only node that a command with `--node` is about; all nodes when left out. */
+  readonly node?: string;
   readonly output?: 'json';
 }
 

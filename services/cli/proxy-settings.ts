@@ -3,14 +3,8 @@ import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { UsageError } from '../../lib/errors/usage-error.ts';
 import { chosenNodes } from './mesh.ts';
 import { withMesh } from './open-mesh.ts';
-import type { MeshChoice } from './open-mesh.ts';
+import type { CommonOptions } from './output.ts';
 import { ask } from '../local-mesh/unix-http.ts';
-
-/** The chosen proxies. */
-export interface ProxyChoice extends MeshChoice {
-  /** The proxies of this node; those of all nodes when absent. */
-  readonly node?: string;
-}
 
 /** The answer of a node's proxy. */
 export interface ProxyAnswer {
@@ -23,7 +17,7 @@ export interface ProxyAnswer {
  * STATE_UNAVAILABLE that names a node without an answer. The proxies asked before that one keep the change.
  */
 export async function askEachProxy(
-  choice: ProxyChoice,
+  choice: CommonOptions,
   method: 'GET' | 'POST',
   path: string,
 ): Promise<readonly ProxyAnswer[]> {

@@ -1,9 +1,9 @@
 /** Judges an installed release. Pure. */
 import { PART_OF, VERSION_LABEL } from '../cluster/workloads.ts';
 import type { Workload } from '../cluster/workloads.ts';
-import { listed } from './before.ts';
+import { listed } from '../text-table.ts';
 import type { ClusterFacts } from './facts.ts';
-import { failed, judged, ok, warning } from './line.ts';
+import { failed, judged, linesAbout, ok, warning } from './line.ts';
 import type { CheckLine } from './line.ts';
 import { rightText } from './rights.ts';
 
@@ -25,57 +25,48 @@ export function releaseLines(
   namespace: string,
   cliVersion: string,
 ): readonly CheckLine[] {
-  const about = 'release';
   const behind = release.filter(
     ({ desired, ready, updated }) => ready < desired || updated < desired,
   );
   const versions = [...new Set(release.map(({ labels }) => labels[VERSION_LABEL] ?? 'unknown'))];
   const [version = 'unknown'] = versions;
-  return [
+  return linesAbout('release', [
     ...behind.map(({ kind, name, desired, ready, updated }) =>
       failed(
-        about,
         `${kind} ${name}: ${ready} of ${desired} pods are ready, ${updated} have its newest form`,
         `kubectl -n ${namespace} describe pods -l app.kubernetes.io/name=${name}; weft logs ${name.replace(/^weft-/, '')}`,
       ),
     ),
     ...(behind.length > 0
       ? []
-      : [ok(about, `all pods of ${release.length} workloads are ready and up to date`)]),
+      : [ok(`all pods of ${release.length} workloads are ready and up to date`)]),
     versions.length > 1
-      ? warning(
-          about,
-          `several versions: ${versions.join(', ')}`,
-          'finish the upgrade: helm upgrade',
-        )
-      : ok(about, `all workloads are of version ${version}`),
+      ? warning(`several versions: ${versions.join(', ')}`, 'finish the upgrade: helm upgrade')
+      : ok(`all workloads are of version ${version}`),
     ...(versions.includes(cliVersion)
       ? []
-      : [warning(about, `this command is ${cliVersion}`, `use the command of version ${version}`)]),
-  ];
+      : [warning(`this command is ${cliVersion}`, `use the command of version ${version}`)]),
+  ]);
 }
 
 /** The line about the admission webhook. */
 export function webhookLines({ webhookReady }: ClusterFacts): readonly CheckLine[] {
-  const about = 'release';
-  return judged(about, webhookReady, (ready) => {
-    if (ready === true) return [ok(about, 'the admission webhook has its certificate')];
+  return judged('release', webhookReady, (ready) => {
+    if (ready === true) return [ok('the admission webhook has its certificate')];
     const says =
       ready === null ? 'there is no admission webhook' : 'the admission webhook has no certificate';
     const todo = 'the leader of the control planes writes it: weft logs control-plane';
-    return [warning(about, says, ready === null ? 'helm upgrade' : todo)];
+    return [warning(says, ready === null ? 'helm upgrade' : todo)];
   });
 }
 
 /** The line about the user's rights to read the mesh. */
 export function readRightLines({ missingToRead, namespace }: ClusterFacts): readonly CheckLine[] {
-  const about = 'permissions';
-  return judged(about, missingToRead, (missing) =>
+  return judged('permissions', missingToRead, (missing) =>
     missing.length === 0
-      ? [ok(about, 'you may use every read command')]
+      ? [ok('you may use every read command')]
       : [
           warning(
-            about,
             `you may not: ${listed(missing.map(rightText))}`,
             `commands that need it say so; a Role in ${namespace} grants it (docs/kubernetes.md)`,
           ),

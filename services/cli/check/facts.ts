@@ -65,6 +65,7 @@ const definitionSchema = z.looseObject({
     versions: z.array(z.looseObject({ name: z.string(), served: z.boolean() })),
   }),
 });
+const versionSchema = z.looseObject({ gitVersion: z.string() });
 const configMap = z.looseObject({ data: z.record(z.string(), z.string()).default({}) });
 const webhookSchema = z.looseObject({
   webhooks: z.array(
@@ -75,74 +76,49 @@ const reviewSchema = z.looseObject({ status: z.looseObject({ allowed: z.boolean(
 
 /** Reads all parts. Throws KUBERNETES_UNAVAILABLE when the API server cannot be reached at all. */
 export async function readFacts({ client, namespace }: ClusterAccess): Promise<ClusterFacts> {
+  const version = await readVersion(client);
   const place = encodeURIComponent(namespace);
-  const versionAnswer = await client.get('/version').catch((error: unknown) => {
-    if (isCode(error, 'KUBERNETES_REFUSED')) return error;
-    throw error;
+  const exists = (path: string): Promise<boolean> =>
+    find(client, path, () => true).then((found) => found === true);
+  const parts = await readAll({
+    own: readWorkloads(client, namespace),
+    workloads: readWorkloads(client, null),
+    nodes: readList(client, '/api/v1/nodes', nodeFact),
+    namespaceLabels: find(
+      client,
+      `/api/v1/namespaces/${place}`,
+      (found) => labelled.parse(found).metadata.labels,
+    ),
+    definitions: Promise.all(DEFINITIONS.map((name) => definition(client, name))),
+    gatewayApi: exists('/apis/gateway.networking.k8s.io'),
+    cilium: find(
+      client,
+      '/api/v1/namespaces/kube-system/configmaps/cilium-config',
+      (found) => configMap.parse(found).data,
+    ),
+    missingToInstall: missing(client, NEEDED_RIGHTS, namespace),
+    missingToRead: missing(client, READING_RIGHTS, namespace),
+    ztunnelAccount: exists(`/api/v1/namespaces/${place}/serviceaccounts/ztunnel`),
+    webhookReady: find(
+      client,
+      `/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/weft-validator-${place}`,
+      (found) =>
+        webhookSchema
+          .parse(found)
+          .webhooks.every(({ clientConfig }) => clientConfig.caBundle !== ''),
+    ),
   });
-  const [own, workloads, nodes, namespaceLabels, definitions, gatewayApi, cilium] =
-    await Promise.all([
-      read(readWorkloads(client, namespace)),
-      read(readWorkloads(client, null)),
-      read(readList(client, '/api/v1/nodes', nodeFact)),
-      read(
-        find(
-          client,
-          `/api/v1/namespaces/${place}`,
-          (found) => labelled.parse(found).metadata.labels,
-        ),
-      ),
-      read(Promise.all(DEFINITIONS.map((name) => definition(client, name)))),
-      read(
-        find(client, '/apis/gateway.networking.k8s.io', () => true).then((found) => found === true),
-      ),
-      read(
-        find(
-          client,
-          '/api/v1/namespaces/kube-system/configmaps/cilium-config',
-          (found) => configMap.parse(found).data,
-        ),
-      ),
-    ]);
-  const [missingToInstall, missingToRead, ztunnelAccount, webhookReady] = await Promise.all([
-    read(missing(client, NEEDED_RIGHTS, namespace)),
-    read(missing(client, READING_RIGHTS, namespace)),
-    read(
-      find(client, `/api/v1/namespaces/${place}/serviceaccounts/ztunnel`, () => true).then(
-        (found) => found === true,
-      ),
-    ),
-    read(
-      find(
-        client,
-        `/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/weft-validator-${place}`,
-        (found) =>
-          webhookSchema
-            .parse(found)
-            .webhooks.every(({ clientConfig }) => clientConfig.caBundle !== ''),
-      ),
-    ),
-  ]);
-  return {
-    namespace,
-    version: await read(versionOf(versionAnswer)),
-    nodes,
-    namespaceLabels,
-    definitions,
-    gatewayApi,
-    workloads,
-    own,
-    cilium,
-    missingToInstall,
-    missingToRead,
-    ztunnelAccount,
-    webhookReady,
-  };
+  return { namespace, version, ...parts };
 }
 
-async function versionOf(answer: unknown): Promise<string> {
-  if (answer instanceof MeshError) throw answer;
-  return z.looseObject({ gitVersion: z.string() }).parse(answer).gitVersion;
+async function readVersion(client: KubernetesClient): Promise<Read<string>> {
+  try {
+    const answer = versionSchema.parse(await client.get('/version'));
+    return { value: answer.gitVersion };
+  } catch (error) {
+    if (isCode(error, 'KUBERNETES_UNAVAILABLE')) throw error;
+    return unread(error);
+  }
 }
 
 function nodeFact(object: unknown): NodeFact {
@@ -195,12 +171,20 @@ async function find<T>(
   return found === null ? null : pick(found);
 }
 
-async function read<T>(work: Promise<T>): Promise<Read<T>> {
-  try {
-    return { value: await work };
-  } catch (error) {
-    if (error instanceof MeshError) return { unread: error.message };
-    if (error instanceof z.ZodError) return { unread: `unexpected answer: ${error.message}` };
-    throw error;
-  }
+/** Each part, or the reason why it could not be read. */
+async function readAll<Parts extends Readonly<Record<string, Promise<unknown>>>>(
+  parts: Parts,
+): Promise<{ readonly [Name in keyof Parts]: Read<Awaited<Parts[Name]>> }> {
+  const entries = Object.entries(parts).map(
+    async ([name, work]) => [name, await work.then((value) => ({ value }), unread)] as const,
+  );
+  return Object.fromEntries(await Promise.all(entries)) as {
+    readonly [Name in keyof Parts]: Read<Awaited<Parts[Name]>>;
+  };
+}
+
+function unread(error: unknown): { readonly unread: string } {
+  if (error instanceof MeshError) return { unread: error.message };
+  if (error instanceof z.ZodError) return { unread: `unexpected answer: ${error.message}` };
+  throw error;
 }

@@ -3,41 +3,50 @@
 /** `unknown`: it cannot be judged, most often because the user lacks a right. */
 export type CheckStatus = 'ok' | 'warning' | 'failed' | 'unknown';
 
-/** One thing that was judged. */
-export interface CheckLine {
-  /** The subject: `kubernetes`, `permissions`, … */
-  readonly about: string;
+/** A judgement. */
+export interface Verdict {
   readonly status: CheckStatus;
   readonly says: string;
   /** The advice; null when nothing is to do. */
   readonly todo: string | null;
 }
 
+/** One thing that was judged. */
+export interface CheckLine extends Verdict {
+  /** The subject: `kubernetes`, `permissions`, … */
+  readonly about: string;
+}
+
 /** A part of the cluster, or the reason why it could not be read. */
 export type Read<T> = { readonly value: T } | { readonly unread: string };
 
-/** A line about something that is right. */
-export function ok(about: string, says: string): CheckLine {
-  return { about, status: 'ok', says, todo: null };
+/** Something is right. */
+export function ok(says: string): Verdict {
+  return { status: 'ok', says, todo: null };
 }
 
-/** A line about something that is wrong. */
-export function failed(about: string, says: string, todo: string): CheckLine {
-  return { about, status: 'failed', says, todo };
+/** Something is wrong. */
+export function failed(says: string, todo: string): Verdict {
+  return { status: 'failed', says, todo };
 }
 
-/** A line about something that may be wrong. */
-export function warning(about: string, says: string, todo: string): CheckLine {
-  return { about, status: 'warning', says, todo };
+/** Something may be wrong. */
+export function warning(says: string, todo: string): Verdict {
+  return { status: 'warning', says, todo };
+}
+
+/** The lines about one subject. */
+export function linesAbout(about: string, verdicts: readonly Verdict[]): readonly CheckLine[] {
+  return verdicts.map((verdict) => ({ about, ...verdict }));
 }
 
 /** The lines of a part that was read; else one that says why it was not. */
 export function judged<T>(
   about: string,
   read: Read<T>,
-  judge: (value: T) => readonly CheckLine[],
+  judge: (value: T) => readonly Verdict[],
 ): readonly CheckLine[] {
-  if ('value' in read) return judge(read.value);
+  if ('value' in read) return linesAbout(about, judge(read.value));
   const todo = 'have this read by somebody who has the right, or get the right';
   return [{ about, status: 'unknown', says: read.unread, todo }];
 }

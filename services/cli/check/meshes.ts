@@ -3,7 +3,7 @@ import { PART_OF } from '../cluster/workloads.ts';
 import type { Workload } from '../cluster/workloads.ts';
 import type { ClusterFacts } from './facts.ts';
 import { failed, judged, ok, warning } from './line.ts';
-import type { CheckLine } from './line.ts';
+import type { CheckLine, Verdict } from './line.ts';
 
 const ABOUT = 'meshes';
 /** The account that Istio's node proxy runs under. */
@@ -12,13 +12,12 @@ const ZTUNNEL = 'ztunnel';
 /** The lines for Weft alone. */
 export function otherMeshLines({ namespace, workloads }: ClusterFacts): readonly CheckLine[] {
   return judged(ABOUT, workloads, (all) => {
-    const lines: CheckLine[] = [];
+    const lines: Verdict[] = [];
     const foreign = all.filter((one) => one.labels[PART_OF] !== 'weft');
     for (const one of foreign) {
       if (isZtunnel(one) || isIstioCni(one)) {
         lines.push(
           failed(
-            ABOUT,
             `${placeOf(one)} enrols pods for Istio`,
             'remove it, or put Weft in the place of ztunnel (replaceZtunnel.enabled=true)',
           ),
@@ -26,14 +25,13 @@ export function otherMeshLines({ namespace, workloads }: ClusterFacts): readonly
       } else if (isIstiod(one)) {
         lines.push(
           warning(
-            ABOUT,
             `${placeOf(one)} publishes its roots as ConfigMap istio-ca-root-cert, as Weft's CA does`,
             'keep each namespace in one of the meshes, or share the Secret cacerts',
           ),
         );
       } else if (one.name === 'linkerd-destination') {
         lines.push(
-          warning(ABOUT, `Linkerd runs in ${one.namespace}`, 'do not enrol pods with its sidecars'),
+          warning(`Linkerd runs in ${one.namespace}`, 'do not enrol pods with its sidecars'),
         );
       }
     }
@@ -43,13 +41,12 @@ export function otherMeshLines({ namespace, workloads }: ClusterFacts): readonly
     for (const one of twins) {
       lines.push(
         failed(
-          ABOUT,
           `another release of Weft is in ${one.namespace}`,
           `check that one with --namespace ${one.namespace}; a cluster can have one`,
         ),
       );
     }
-    return lines.length > 0 ? lines : [ok(ABOUT, 'no other mesh runs here')];
+    return lines.length > 0 ? lines : [ok('no other mesh runs here')];
   });
 }
 
@@ -58,21 +55,14 @@ export function istioLines(facts: ClusterFacts): readonly CheckLine[] {
   const { namespace, workloads, ztunnelAccount } = facts;
   return [
     ...judged(ABOUT, workloads, (all) => [
-      ...istiodLines(all.filter(isIstiod), namespace),
+      ...judgeIstiod(all.filter(isIstiod), namespace),
       ...(all.some(isIstioCni)
-        ? [ok(ABOUT, 'istio-cni enrols pods')]
-        : [
-            failed(
-              ABOUT,
-              'there is no istio-cni',
-              "install Istio's chart cni with profile=ambient",
-            ),
-          ]),
+        ? [ok('istio-cni enrols pods')]
+        : [failed('there is no istio-cni', "install Istio's chart cni with profile=ambient")]),
       ...all
         .filter(isZtunnel)
         .map((one) =>
           warning(
-            ABOUT,
             `${placeOf(one)} is for ${one.desired} nodes`,
             'a node has one of both: see "In the place of ztunnel" in docs/kubernetes.md',
           ),
@@ -80,9 +70,8 @@ export function istioLines(facts: ClusterFacts): readonly CheckLine[] {
     ]),
     ...judged(ABOUT, ztunnelAccount, (there) => [
       there
-        ? ok(ABOUT, `the account ${namespace}/${ZTUNNEL} is there`)
+        ? ok(`the account ${namespace}/${ZTUNNEL} is there`)
         : failed(
-            ABOUT,
             `there is no account ${namespace}/${ZTUNNEL}, under which the proxy runs`,
             "install into the namespace of Istio's ztunnel, or keep its account",
           ),
@@ -90,9 +79,8 @@ export function istioLines(facts: ClusterFacts): readonly CheckLine[] {
   ];
 }
 
-function istiodLines(found: readonly Workload[], namespace: string): readonly CheckLine[] {
-  if (found.length === 0)
-    return [failed(ABOUT, 'there is no istiod', "install Istio's chart istiod")];
+function judgeIstiod(found: readonly Workload[], namespace: string): readonly Verdict[] {
+  if (found.length === 0) return [failed('there is no istiod', "install Istio's chart istiod")];
   return found.flatMap((istiod) => {
     const where = placeOf(istiod);
     const ambient = istiod.env['PILOT_ENABLE_AMBIENT'] === 'true';
@@ -103,16 +91,11 @@ function istiodLines(found: readonly Workload[], namespace: string): readonly Ch
     const own = `${namespace}/${ZTUNNEL}`;
     return [
       ambient
-        ? ok(ABOUT, `${where} serves ambient meshes`)
-        : failed(
-            ABOUT,
-            `${where} does not serve ambient meshes`,
-            "set profile=ambient in istiod's chart",
-          ),
+        ? ok(`${where} serves ambient meshes`)
+        : failed(`${where} does not serve ambient meshes`, "set profile=ambient in istiod's chart"),
       trusted.includes(own)
-        ? ok(ABOUT, `${where} trusts the account ${own}`)
+        ? ok(`${where} trusts the account ${own}`)
         : failed(
-            ABOUT,
             `${where} trusts ${trusted.join(', ') || 'no account'}, and the release would run as ${own}`,
             `install into ${trusted[0]?.split('/')[0] ?? 'the namespace that it trusts'}, or set trustedZtunnelNamespace=${namespace} and trustedZtunnelName=${ZTUNNEL} in istiod's chart`,
           ),

@@ -4,7 +4,6 @@ import { outputOption, readsMesh, writeResult } from '../output.ts';
 import type { CommonOptions } from '../output.ts';
 
 interface AccessLogOptions extends CommonOptions {
-  readonly node?: string;
   readonly rate?: string;
   readonly reset?: boolean;
 }

@@ -19,7 +19,6 @@ import { outputOption, readsMesh, write, writeResult } from '../output.ts';
 import type { CommonOptions } from '../output.ts';
 
 interface DoctorOptions extends CommonOptions {
-  readonly node?: string;
   readonly agent?: string;
   readonly ca?: string;
   readonly cut?: boolean;

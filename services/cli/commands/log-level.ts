@@ -1,10 +1,9 @@
 import type { Command } from 'commander';
-import type { MeshChoice } from '../open-mesh.ts';
 import { askEachProxy } from '../proxy-settings.ts';
 import { readsMesh, write } from '../output.ts';
+import type { CommonOptions } from '../output.ts';
 
-interface LogLevelOptions extends MeshChoice {
-  readonly node?: string;
+interface LogLevelOptions extends CommonOptions {
   readonly reset?: boolean;
 }
 

@@ -9,13 +9,13 @@ import { requireMesh } from '../../local-mesh/mesh-record.ts';
 import { chooseLogs } from '../log-choice.ts';
 import { LogFollower } from '../log-follower.ts';
 import { isCluster } from '../open-mesh.ts';
-import type { MeshChoice } from '../open-mesh.ts';
 import { readsMesh, write } from '../output.ts';
+import type { CommonOptions } from '../output.ts';
 
 /** Interval between reads of followed logs. */
 const FOLLOW_POLL_MS = 200;
 
-interface LogsOptions extends MeshChoice {
+interface LogsOptions extends CommonOptions {
   readonly follow?: boolean;
 }
 

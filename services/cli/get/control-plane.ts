@@ -7,13 +7,13 @@ import type { ResourceKind } from './kinds.ts';
 /** `weft get conditions`: the status conditions that the control plane finds for its objects. */
 export const conditions: ResourceKind<ConditionLine> = {
   columns: [
-    ['KIND', (line) => line.kind],
-    ['NAMESPACE', (line) => line.namespace],
-    ['NAME', (line) => line.name],
+    'kind',
+    'namespace',
+    'name',
     ['CONDITION', (line) => line.type],
-    ['STATUS', (line) => line.status],
-    ['REASON', (line) => line.reason],
-    ['MESSAGE', (line) => line.message],
+    'status',
+    'reason',
+    'message',
   ],
   read: async ({ servers }) => ({ lines: await askConditions(servers), warnings: [] }),
 };
@@ -21,10 +21,10 @@ export const conditions: ResourceKind<ConditionLine> = {
 /** `weft get nacks`: responses of the control plane that a client refused, oldest first. */
 export const nacks: ResourceKind<Nack> = {
   columns: [
-    ['AT', (line) => line.at],
-    ['NODE', (line) => line.node],
+    'at',
+    'node',
     ['TYPE', (line) => line.type.slice(line.type.lastIndexOf('.') + 1)],
-    ['REASON', (line) => line.reason],
+    'reason',
   ],
   read: async ({ servers }) => ({ lines: await askNacks(servers), warnings: [] }),
 };

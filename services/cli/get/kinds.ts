@@ -3,10 +3,18 @@ import type { Found, Mesh } from '../mesh.ts';
 
 /** How a kind is read and shown. JSON output has the lines unchanged. */
 export interface ResourceKind<Line> {
-  /** Title and cell of each column. */
-  readonly columns: readonly (readonly [title: string, cell: (line: Line) => string | null])[];
+  /** Each column: a field under its own name, or a title and a cell. */
+  readonly columns: readonly (Field<Line> | readonly [title: string, cell: Cell<Line>])[];
   read(mesh: Mesh): Promise<Found<Line>>;
 }
+
+/** A list becomes its items with commas. */
+type CellValue = string | number | readonly string[] | null;
+type Cell<Line> = (line: Line) => CellValue;
+/** Names of the fields that a cell can show. */
+type Field<Line> = {
+  [Name in keyof Line & string]: Line[Name] extends CellValue ? Name : never;
+}[keyof Line & string];
 
 const loaders = {
   pods: async () => erased((await import('./pods.ts')).kind),
@@ -38,13 +46,22 @@ export function loadKind(name: KindName): Promise<LoadedKind> {
 }
 
 function erased<Line>(kind: ResourceKind<Line>): LoadedKind {
+  const columns = kind.columns.map((column): readonly [string, Cell<Line>] =>
+    typeof column === 'string' ? [titleOf(column), (line) => line[column] as CellValue] : column,
+  );
+  // An empty cell would shift the later ones for scripts that split the line.
+  const row = (line: Line): string[] =>
+    columns.map(([, cell]) => (cell(line) ?? '').toString() || '-');
   return {
-    header: kind.columns.map(([title]) => title),
+    header: columns.map(([title]) => title),
     read: async (mesh) => {
       const found = await kind.read(mesh);
-      // An empty cell would shift the later ones for scripts that split the line.
-      const row = (line: Line): string[] => kind.columns.map(([, cell]) => cell(line) || '-');
       return { ...found, rows: found.lines.map(row) };
     },
   };
+}
+
+/** `NOT BEFORE` for `notBefore`. */
+function titleOf(field: string): string {
+  return field.replaceAll(/[A-Z]/g, ' $&').toUpperCase();
 }

@@ -9,13 +9,13 @@ export type PodLine = ReturnType<typeof podLines>[number];
 /** `weft get pods`, by namespace and name. */
 export const kind: ResourceKind<PodLine> = {
   columns: [
-    ['NAMESPACE', (line) => line.namespace],
-    ['NAME', (line) => line.name],
-    ['NODE', (line) => line.node],
-    ['IP', (line) => line.ip],
-    ['SERVICE ACCOUNT', (line) => line.serviceAccount],
+    'namespace',
+    'name',
+    'node',
+    'ip',
+    'serviceAccount',
     ['ENROLLED', (line) => (line.enrolled ? 'yes' : 'no')],
-    ['NETNS', (line) => line.netns],
+    'netns',
   ],
   read: async (mesh) => {
     const [pods, enrolled] = await Promise.all([

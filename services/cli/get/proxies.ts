@@ -27,16 +27,16 @@ export function connectionLine(record: ConnectionRecord) {
 /** `weft get connections`: live connections, oldest first. */
 export const connections: ResourceKind<ConnectionLine> = {
   columns: [
-    ['SOURCE', (line) => line.source],
-    ['DESTINATION', (line) => line.destination],
-    ['DIRECTION', (line) => line.direction],
-    ['PROTOCOL', (line) => line.protocol],
-    ['PATH', (line) => line.path],
-    ['SENT', (line) => String(line.bytesSent)],
-    ['RECEIVED', (line) => String(line.bytesReceived)],
+    'source',
+    'destination',
+    'direction',
+    'protocol',
+    'path',
+    ['SENT', (line) => line.bytesSent],
+    ['RECEIVED', (line) => line.bytesReceived],
     ['OPENED', (line) => line.openedAt],
-    ['SOURCE IDENTITY', (line) => line.sourceIdentity],
-    ['DESTINATION IDENTITY', (line) => line.destinationIdentity],
+    'sourceIdentity',
+    'destinationIdentity',
   ],
   read: async (mesh) => {
     const { lines, warnings } = await fromEachNode(mesh, 'the node proxy', (node) =>
@@ -49,26 +49,7 @@ export const connections: ResourceKind<ConnectionLine> = {
 
 /** `weft get certificates`: the certificates of each node's proxy. */
 export const certificates: ResourceKind<CertificateRecord> = {
-  columns: [
-    ['IDENTITY', (line) => line.identity],
-    ['NODE', (line) => line.node],
-    ['STATE', (line) => line.state],
-    ['NOT BEFORE', (line) => line.notBefore],
-    ['NOT AFTER', (line) => line.notAfter],
-    ['SERIAL', (line) => line.serial],
-  ],
-  read: async (mesh) => {
-    const found = await fromEachNode(mesh, 'the node proxy', (node) =>
-      askCertificates(mesh.servers, node),
-    );
-    const lines = found.lines.map(({ identity, node, serial, notBefore, notAfter, state }) => ({
-      identity,
-      node,
-      serial,
-      notBefore,
-      notAfter,
-      state,
-    }));
-    return { ...found, lines };
-  },
+  columns: ['identity', 'node', 'state', 'notBefore', 'notAfter', 'serial'],
+  read: (mesh) =>
+    fromEachNode(mesh, 'the node proxy', (node) => askCertificates(mesh.servers, node)),
 };

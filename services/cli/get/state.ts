@@ -10,15 +10,15 @@ import type { ResourceKind } from './kinds.ts';
 /** `weft get workloads`: the workloads in the mesh state. */
 export const workloads: ResourceKind<WorkloadLine> = {
   columns: [
-    ['NAMESPACE', (line) => line.namespace],
-    ['NAME', (line) => line.name],
-    ['NODE', (line) => line.node],
-    ['ADDRESSES', (line) => line.addresses.join(',')],
-    ['PROTOCOL', (line) => line.protocol],
-    ['SERVICE ACCOUNT', (line) => line.serviceAccount],
-    ['STATUS', (line) => line.status],
-    ['SERVICES', (line) => line.services.join(',')],
-    ['POLICIES', (line) => line.policies.join(',')],
+    'namespace',
+    'name',
+    'node',
+    'addresses',
+    'protocol',
+    'serviceAccount',
+    'status',
+    'services',
+    'policies',
   ],
   read: async (mesh) => {
     const { addresses: rows } = await mesh.tables(['addresses']);
@@ -30,10 +30,10 @@ export const workloads: ResourceKind<WorkloadLine> = {
 /** `weft get services`: the services in the mesh state. */
 export const services: ResourceKind<ServiceLine> = {
   columns: [
-    ['NAMESPACE', (line) => line.namespace],
-    ['NAME', (line) => line.name],
-    ['HOSTNAME', (line) => line.hostname],
-    ['VIPS', (line) => line.vips.join(',')],
+    'namespace',
+    'name',
+    'hostname',
+    'vips',
     ['PORTS', portsText],
     ['ENDPOINTS', (line) => String(line.endpoints.length)],
   ],
@@ -46,14 +46,7 @@ export const services: ResourceKind<ServiceLine> = {
 
 /** `weft get policies`: the policies of the mesh and their states. */
 export const policies: ResourceKind<PolicyLine> = {
-  columns: [
-    ['NAMESPACE', (line) => line.namespace],
-    ['NAME', (line) => line.name],
-    ['ACTION', (line) => line.action],
-    ['SCOPE', (line) => line.scope],
-    ['STATE', (line) => line.state],
-    ['REASON', (line) => line.reason],
-  ],
+  columns: ['namespace', 'name', 'action', 'scope', 'state', 'reason'],
   read: async (mesh) => {
     const tables = await mesh.tables(['authorizations', 'rejections', 'programs']);
     const { lines, unreadable } = listPolicies(tables, decodeAuthorization);

@@ -5,6 +5,8 @@ import type {
   PolicyRecord,
   TunnelRecord,
 } from '../../../workers/listener/protocol/connections.ts';
+import { factLines } from '../text-table.ts';
+import type { Fact } from '../text-table.ts';
 import type { FoundRecord, TracedConnection } from './find.ts';
 
 /** The output of `weft trace -o json`; see docs/cli.md. */
@@ -113,15 +115,8 @@ export function traceLines(result: TraceResult): string[] {
   ];
 }
 
-type Fact = readonly [name: string, value: string | null];
-
 function part(title: string, facts: readonly Fact[]): string[] {
-  return [
-    title,
-    ...facts.flatMap(([name, value]) =>
-      value === null ? [] : [`  ${`${name}:`.padEnd(13)}${value}`],
-    ),
-  ];
+  return [title, ...factLines(facts, 13)];
 }
 
 function endFacts(end: TraceEnd): Fact[] {

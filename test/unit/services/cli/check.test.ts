@@ -4,7 +4,7 @@ import { parseAllDocuments } from 'yaml';
 import { definitionLines, nodeLines, serverLines } from '../../../../services/cli/check/before.ts';
 import { releaseLines, releaseOf, replacesZtunnel } from '../../../../services/cli/check/after.ts';
 import type { ClusterFacts } from '../../../../services/cli/check/facts.ts';
-import { checkLines, failed, ok } from '../../../../services/cli/check/line.ts';
+import { checkLines, failed, linesAbout, ok } from '../../../../services/cli/check/line.ts';
 import { otherMeshLines } from '../../../../services/cli/check/meshes.ts';
 import { DEFINITIONS, NEEDED_RIGHTS } from '../../../../services/cli/check/rights.ts';
 import type { Workload } from '../../../../services/cli/cluster/workloads.ts';
@@ -146,10 +146,14 @@ test('a release is recognised, and its state and versions are judged', (t) => {
 });
 
 test('lines stand under their subjects, with a summary', (t) => {
-  const lines = [ok('nodes', 'two'), failed('meshes', 'istiod', 'remove it'), ok('nodes', 'new')];
+  const lines = [
+    ...linesAbout('nodes', [ok('two')]),
+    ...linesAbout('meshes', [failed('istiod', 'remove it')]),
+    ...linesAbout('nodes', [ok('new')]),
+  ];
   t.is(
     checkLines(lines).join('\n'),
     'nodes\n  √ two\n  √ new\n\nmeshes\n  × istiod\n      remove it\n\n1 failed',
   );
-  t.is(checkLines([ok('nodes', 'two')]).at(-1), 'all 1 checks passed');
+  t.is(checkLines(linesAbout('nodes', [ok('two')])).at(-1), 'all 1 checks passed');
 });
