@@ -2,6 +2,7 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { writeAclFiles } from '../../lib/bus/acl-files.ts';
 import { redisUsers } from '../../lib/bus/acl.ts';
 import type { ProcessSpec } from './managed-process.ts';
@@ -12,6 +13,8 @@ import type { MeshPlan } from './topology.ts';
 
 /** Each mesh has its own Redis, so all meshes use the same prefix. */
 const KEY_PREFIX = 'weft';
+/** Repairs a damaged append-only file before it runs Redis. */
+const START_SCRIPT = fileURLToPath(new URL('../../infra/redis/serve.sh', import.meta.url));
 
 /** The files of the mesh's Redis. */
 interface RedisFiles {
@@ -28,7 +31,7 @@ export async function writeRedisFiles(
   files: RedisFiles = {},
 ): Promise<void> {
   const { directory = paths.redisDir, groupAccess = false } = files;
-  const dataDir = join(directory, 'data');
+  const dataDir = dataFolder(directory);
   await mkdir(dataDir, { recursive: true, mode: 0o700 });
   const aclFile = join(directory, 'users.acl');
   await writeAclFiles({
@@ -47,6 +50,10 @@ export async function writeRedisFiles(
   await writeFile(configFile(directory), config, { mode: 0o600 });
 }
 
+function dataFolder(directory: string): string {
+  return join(directory, 'data');
+}
+
 function configFile(directory: string): string {
   return join(directory, 'redis.conf');
 }
@@ -60,7 +67,9 @@ export function redisProcess(plan: MeshPlan, paths: MeshPaths): ProcessSpec {
       'nsenter',
       `--net=${netnsPath(plan.control.netns)}`,
       '--',
-      'redis-server',
+      'sh',
+      START_SCRIPT,
+      dataFolder(paths.redisDir),
       configFile(paths.redisDir),
     ],
     env: { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' },

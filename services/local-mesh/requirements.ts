@@ -17,6 +17,7 @@ const COMMANDS = {
   unshare: 'util-linux',
   mount: 'mount',
   'redis-server': 'redis-server',
+  'redis-check-aof': 'redis-tools',
   'iptables-restore': 'iptables',
   'ip6tables-restore': 'iptables',
 } as const;

@@ -113,7 +113,7 @@ automountServiceAccountToken: false
   image: {{ include "weft.image" . | quote }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}
   # The lock keeps a second server out of the folder until the first one has ended.
-  command: [flock, --no-fork, /var/lib/weft/redis/lock, redis-server, /etc/weft/redis/redis.conf]
+  command: [flock, --no-fork, /var/lib/weft/redis/lock, sh, /opt/weft/infra/redis/serve.sh, /var/lib/weft/redis, /etc/weft/redis/redis.conf]
   {{- include "weft.containerSecurity" (dict "add" (list)) | nindent 2 }}
     runAsNonRoot: true
     runAsUser: 1337
