@@ -284,3 +284,20 @@ dockerTest(
     t.is((await docker.docker('wait', id)).stdout.trim(), '42');
   },
 );
+
+dockerTest('after a boot the agent starts what the engine could not', async (t) => {
+  const { docker, site, agent, proxy } = await host(t);
+  const options = ['--restart', 'always', '--stop-timeout', '0'];
+  const id = await start(t, 'boot', [...MEMBER('boot'), ...options], TALK);
+  await agent.stop();
+  await proxy.stop();
+  await docker.stop();
+  // The engine starts the container before it answers the agent.
+  const booted = docker.start('own');
+  const next = await startAgent(t, site);
+  const serving = startServingProxy(t, site.socket);
+  await booted;
+  const node = { docker, site, agent: next, proxy: serving };
+  await until(async () => enrolledIn(node, await pidOf(id)), { what: 'the container is back' });
+  t.deepEqual(await lines(id, 2), Array(2).fill('15001 10.77.0.1 8080'));
+});
