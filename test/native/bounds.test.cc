@@ -14,7 +14,19 @@ const std::string END_1 = frame(DATA, FLAG_END_STREAM, 1, "");
 std::string data(const std::string& content, uint32_t id = 1) { return frame(DATA, 0, id, content); }
 std::string rst(uint32_t code, uint32_t id = 1) { return frame(RST_STREAM, 0, id, number(code)); }
 
+// The largest allocation since it was set to 0.
+size_t largest = 0;
+
 }  // namespace
+
+void* operator new(size_t size) {
+  largest = std::max(largest, size);
+  void* memory = malloc(size);
+  if (memory == nullptr) abort();
+  return memory;
+}
+void operator delete(void* memory) noexcept { free(memory); }
+void operator delete(void* memory, size_t) noexcept { free(memory); }
 
 TEST(windows, "windows are used up by bytes, given back by reading, and follow their sizes") {
   ConnectionWindow connection(100);
@@ -105,6 +117,32 @@ TEST(stalledReader, "a reader that stalls holds its window and leaves the others
   CHECK(rig.sent(rst(FLOW_CONTROL_ERROR)));
   EQUAL(rig.counts->received.load(), 0);
   for (const int fd : {stalled[0], other[0]}) close(fd);
+}
+
+TEST(slowReader, "a reader that never catches up holds its window, whatever it has read") {
+  constexpr size_t WINDOW = 1 << 20;
+  constexpr size_t PART = 10'000;
+  Rig rig({.streamWindow = WINDOW, .connectionWindow = 4 << 20});
+  rig.send(OPEN_1);
+  int sockets[2];
+  tcpPair(sockets, 65'536);
+  rig.attachFd(1, sockets[1]);
+  size_t sent = 0;
+  size_t got = 0;
+  largest = 0;
+  while (got < 20 * WINDOW) {
+    for (; sent - got + PART <= WINDOW * 3 / 4; sent += PART) rig.send(data(std::string(PART, 'x')));
+    rig.run();
+    char bytes[2 * PART];
+    const ssize_t count = recv(sockets[0], bytes, sizeof bytes, MSG_DONTWAIT);
+    if (count > 0) got += static_cast<size_t>(count);
+    rig.plain.clear();
+    rig.listener->events.clear();
+    if (rig.fault() != 1'000u) break;
+  }
+  EQUAL(rig.fault(), 1'000u);
+  CHECK(largest <= 4 * WINDOW);
+  close(sockets[0]);
 }
 
 TEST(unknownBytes, "the connection window waits until the listener knows of the bytes that are held") {

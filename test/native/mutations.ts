@@ -327,6 +327,7 @@ export const MUTATIONS: readonly Mutation[] = [
     'isLate = false',
   ),
   stream('a reset before the join keeps what came', ': over_ && !localEnded;', ': false;'),
+  stream('the return of what a slow reader has read', '  dropSent();\n  size_t', '  size_t'),
   stream('a socket that takes no more', 'unwritable_ = true;\n  writable_', 'writable_'),
   source(
     'the window of the stream',

@@ -138,6 +138,7 @@ class Stream : public Source {
   void flushPieces();
   void writePieces();
   void keepPieces(size_t from);
+  void dropSent();
   void dropPieces();
   void dropPending();
   void consumed(size_t bytes);

@@ -186,6 +186,7 @@ void Stream::writePieces() {
 
 // Copies the pieces from `from` on behind what waits.
 void Stream::keepPieces(size_t from) {
+  dropSent();
   size_t skip = from;
   size_t kept = 0;
   for (const iovec& piece : *pieces_) {
@@ -196,6 +197,14 @@ void Stream::keepPieces(size_t from) {
   }
   dropPieces();
   link_->hold(static_cast<int64_t>(kept), 0);
+}
+
+// Gives back what is sent once it is half of the buffer. A reader that never quite catches up would else have all its bytes kept.
+void Stream::dropSent() {
+  if (pendingSent_ < pending_.size() - pendingSent_) return;
+  pending_.erase(0, pendingSent_);
+  foreign_ -= std::min(foreign_, pendingSent_);
+  pendingSent_ = 0;
 }
 
 void Stream::dropPieces() {
