@@ -190,12 +190,23 @@ export class PeerTrust {
     const { path, credentials, reporter } = known;
     const { identity, rootsPem } = credentials;
     const establishedMs = this.#deps.clock.now();
-    const tracked = { tunnel, reporter, identity, establishedMs, rootsPem, path };
+    const tracked: TrackedTunnel = {
+      tunnel,
+      reporter,
+      identity,
+      establishedMs,
+      rootsPem,
+      path,
+      ending: null,
+    };
     this.#peers.add(tracked);
     // The roots and the lists may have changed during the handshake.
     const latest = this.#latest.get(identity);
     if (latest !== undefined && latest.rootsPem !== rootsPem) this.#reverify(tracked, latest);
-    void tunnel.closed.then(() => this.#peers.delete(tracked));
+    void tunnel.closed.then(() => {
+      this.#peers.delete(tracked);
+      tracked.ending?.cancel();
+    });
     if (!this.#options.revocation) return;
     if (path === null) {
       this.counters.untracked[reporter] += 1;
@@ -215,6 +226,9 @@ export class PeerTrust {
       const issuers = presentedIssuers(certificate);
       const path = verifyChain(certificate, issuers, roots, atMs);
       if (this.#options.revocation) this.#peers.move(tracked, this.#book.steps(path));
+      // Its streams may go on, but it takes no new ones: the drain is announced.
+      tracked.ending?.cancel();
+      tracked.ending = null;
     } catch (error) {
       this.#distrust(tracked, errorText(error));
     }
@@ -261,6 +275,8 @@ export class PeerTrust {
 
   /** Drains a tunnel whose peer is no longer trusted, and ends it after the grace time. */
   #distrust(tracked: TrackedTunnel, why: string): void {
+    // Other roots that do not help either change neither the count nor the end.
+    if (tracked.ending !== null) return;
     const { tunnel, reporter } = tracked;
     const { distrustGraceMs } = this.#options;
     this.counters.distrusted[reporter] += 1;
@@ -270,8 +286,7 @@ export class PeerTrust {
     );
     const error = distrusted(why);
     tunnel.drain();
-    const timer = this.#deps.clock.after(distrustGraceMs, () => tunnel.destroy(error));
-    void tunnel.closed.then(() => timer.cancel());
+    tracked.ending = this.#deps.clock.after(distrustGraceMs, () => tunnel.destroy(error));
   }
 }
 

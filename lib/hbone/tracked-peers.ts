@@ -1,5 +1,6 @@
 import type { X509Certificate } from 'node:crypto';
 import type { IssuedPath, PathIssuer } from '../identity/revocation-book.ts';
+import type { Timer } from '../clock/clock.ts';
 import type { Tunnel } from './engine.ts';
 
 /** A live tunnel and the facts its peer was judged by. */
@@ -14,6 +15,8 @@ export interface TrackedTunnel {
   rootsPem: string;
   /** The verified path of its peer; null when no list is configured, or no path was found. */
   path: IssuedPath | null;
+  /** Ends it after the grace; null while its peer is trusted. */
+  ending: Timer | null;
 }
 
 /** An authority above live tunnels. */

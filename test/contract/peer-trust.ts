@@ -12,6 +12,7 @@ import type { RevocationLists } from '../../lib/identity/crl.ts';
 import type { Issuer } from '../../lib/identity/x509.ts';
 import { settingId, windowUpdateFrame } from '../../lib/hbone/engine-framing/frames.ts';
 import { connectFrame, hostilePeer } from '../support/hostile-peer.ts';
+import { FakeClock } from '../support/fake-clock.ts';
 import { issueCrl } from '../support/crl-kit.ts';
 import type { CrlRequest } from '../support/crl-kit.ts';
 import {
@@ -350,6 +351,39 @@ function roots(test: TestFn, engine: HboneEngine): void {
     t.deepEqual(trust.counters.distrusted, { source: 0, destination: 1 });
     t.true(trusted?.tunnel.usable);
     await until(() => trust.tracked === 1, { what: 'the tunnel to be forgotten' });
+  });
+
+  test('streams go on when the roots are put right within the time', async (t) => {
+    const [old, fresh] = [await createTunnelPki('old'), await createTunnelPki('new')];
+    const clock = new FakeClock();
+    const trust = peerTrust(false, HOUR_MS, clock);
+    const server = await old.issue(SERVER);
+    const fixture = await serveTunnels(
+      t,
+      trust.guard(engine),
+      tunnelOptions(credentials(server)),
+      (incoming) => {
+        incoming.accept({})?.duplex.on('error', () => {});
+        return Promise.resolve();
+      },
+    );
+    const own = tunnelOptions(credentials(await old.issue(CLIENT)));
+    const tunnel = await openTunnel(t, engine, fixture.port, own);
+    const { duplex } = await tunnel.open(request);
+    duplex.on('error', () => {});
+    await trust.rootsChanged(credentials({ ...server, rootsPem: fresh.rootPem }));
+    // Distrusted still, so neither counted nor timed again.
+    await trust.rootsChanged(credentials({ ...server, rootsPem: fresh.rootPem + fresh.rootPem }));
+    t.deepEqual(trust.counters.distrusted, { source: 0, destination: 1 });
+    await clock.advance(HOUR_MS - 1);
+    await trust.rootsChanged(credentials({ ...server, rootsPem: old.rootPem + fresh.rootPem }));
+    await clock.advance(HOUR_MS);
+    t.is(fixture.tunnels[0]?.streams, 1);
+    await trust.rootsChanged(credentials({ ...server, rootsPem: fresh.rootPem }));
+    t.deepEqual(trust.counters.distrusted, { source: 0, destination: 2 });
+    const gone = closedBy(duplex);
+    await clock.advance(HOUR_MS);
+    await gone;
   });
 
   test('however many identities and tunnels changed roots concern, a turn verifies a few', async (t) => {

@@ -98,8 +98,10 @@ export class Proofs {
     for (const [credentials, all] of this.#standing) {
       if (credentials.identity !== latest.identity) continue;
       const error = this.#distrust(credentials);
-      if (error === null) continue;
-      for (const standing of all) this.#endLater(standing, error);
+      for (const standing of all) {
+        if (error === null) this.#keep(standing);
+        else this.#endLater(standing, error);
+      }
     }
   }
 
@@ -111,6 +113,12 @@ export class Proofs {
   #endLater(standing: Standing, error: MeshError): void {
     const { clock, distrustGraceMs } = this.#options;
     standing.timer ??= clock.after(distrustGraceMs, () => standing.fail(error));
+  }
+
+  /** Roots that were wrong for less than the grace end nothing. */
+  #keep(standing: Standing): void {
+    standing.timer?.cancel();
+    standing.timer = null;
   }
 
   #distrust(credentials: TunnelCredentials): MeshError | null {

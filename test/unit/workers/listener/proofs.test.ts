@@ -43,6 +43,20 @@ test('a live connection whose certificate leads to no root any more ends after t
   t.deepEqual(ended, ['TLS_PEER_DISTRUSTED']);
 });
 
+test('a connection goes on when its roots are put right within the grace', async (t) => {
+  const { clock, proofs, before, moved, both } = await rig();
+  const ended: string[] = [];
+  proofs.stand(before, 'source', ({ code }) => ended.push(code));
+  proofs.rootsChanged(moved);
+  await clock.advance(GRACE_MS - 1);
+  proofs.rootsChanged(both);
+  await clock.advance(GRACE_MS);
+  t.deepEqual(ended, []);
+  proofs.rootsChanged(moved);
+  await clock.advance(GRACE_MS);
+  t.deepEqual(ended, ['TLS_PEER_DISTRUSTED']);
+});
+
 test('roots that changed while a connection was made count for it too', async (t) => {
   const { clock, proofs, before, moved } = await rig();
   proofs.rootsChanged(moved);
