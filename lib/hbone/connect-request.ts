@@ -25,7 +25,7 @@ const SPAN_ID_BYTES = 8;
 /** Traces that one draw of random bytes serves: three kilobytes. */
 const TRACES_DRAWN_AT_ONCE = 128;
 const TRACEPARENT_LENGTH = 55;
-const TRACEPARENT = /^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}$/i;
+const TRACEPARENT = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/i;
 const HOST = /host=/i;
 const ASCII = /^[\x20-\x7e]*$/;
 /** A name of 253 characters, with a trailing dot. */
@@ -55,10 +55,8 @@ export function formatTraceparent(trace: TraceContext): string {
 /** Parses the ids of a header; null when it is absent or malformed. */
 export function parseTraceparent(header: string | undefined): TraceContext | null {
   if (header?.length !== TRACEPARENT_LENGTH) return null;
-  const match = TRACEPARENT.exec(header);
-  if (match === null) return null;
-  const [, traceId = '', spanId = ''] = match;
-  return { traceId, spanId };
+  if (!TRACEPARENT.test(header)) return null;
+  return { traceId: header.slice(3, 35), spanId: header.slice(36, 52) };
 }
 
 /** The `forwarded` header. */

@@ -63,13 +63,12 @@ export class RawSocket {
   }
 
   /**
-   * Lends the descriptor to `borrower`, who may keep it at any time, and then owns the connection; `recall` gets it back, and returns false when it was
+   * Lends the descriptor to `borrower`, which ends the thread's hold of it, may keep it at any time, and then owns the connection; `recall` gets it back, and returns false when it was
    * kept. Returns false, with nothing lent, if there is no descriptor or bytes wait. Throws what `borrower` throws.
    */
   lend(borrower: (fd: number) => void, recall: () => boolean): boolean {
     if (this.#fd === null || this.first !== null || this.#recall !== null) return false;
     borrower(this.#fd);
-    releaseFd(this.#fd);
     this.#recall = recall;
     return true;
   }

@@ -47,10 +47,8 @@ export class CarriedCopy implements Copy, StreamWatcher {
     const { fromSocket, fromStream, firstFromSocketMs, firstFromStreamMs } = counts;
     const isA = this.#socketIs === 'a';
     const firstFromBMs = isA ? firstFromStreamMs : firstFromSocketMs;
-    return {
-      fromA: isA ? fromSocket : fromStream,
-      fromB: isA ? fromStream : fromSocket,
-      ...(firstFromBMs === undefined ? {} : { firstFromBMs }),
-    };
+    const fromA = isA ? fromSocket : fromStream;
+    const fromB = isA ? fromStream : fromSocket;
+    return firstFromBMs === undefined ? { fromA, fromB } : { fromA, fromB, firstFromBMs };
   }
 }

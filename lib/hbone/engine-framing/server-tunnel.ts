@@ -20,8 +20,9 @@ import type { PeerHeaders } from '../peer-text.ts';
 import { MAX_STREAM_ID, errorCode, fault, peerFault, settingId } from './frames.ts';
 import type { HeaderBlock } from './header-block.ts';
 import { requestHead } from './header-rules.ts';
-import type { HeaderMap, RequestHead } from './header-rules.ts';
+import type { RequestHead } from './header-rules.ts';
 import type { FieldList } from './hpack-decoder.ts';
+import type { FieldPair } from './hpack-encoder.ts';
 import { FramingSession } from './session.ts';
 import type { SessionStream, WireMaker } from './wire.ts';
 
@@ -65,12 +66,15 @@ export class FramingServerTunnel extends FramingSession implements ServerTunnel 
     return this.reason;
   }
 
-  /** Answers a request with a header list. */
-  respond(stream: SessionStream, headers: HeaderMap, endStream: boolean): void {
-    const fields: [string, string][] = [];
-    for (const [name, value] of Object.entries(headers)) {
-      if (value !== undefined) fields.push([name, value]);
-    }
+  /** Answers a request. */
+  respond(
+    stream: SessionStream,
+    status: number,
+    headers: Readonly<Record<string, string>>,
+    endStream: boolean,
+  ): void {
+    const fields: FieldPair[] = [[':status', String(status)]];
+    for (const name of Object.keys(headers)) fields.push([name, headers[name] ?? '']);
     this.sendHeaders(stream.id, fields, endStream);
     if (endStream) stream.endTaken();
   }
@@ -208,7 +212,7 @@ class FramedRequest implements IncomingRequest {
 
   accept(headers: Readonly<Record<string, string>>): TunnelStream | null {
     if (!this.#answer()) return null;
-    this.#tunnel.respond(this.#stream, { ':status': '200', ...headers }, false);
+    this.#tunnel.respond(this.#stream, 200, headers, false);
     // An answered request lives as long as its stream, and needs its headers no more.
     this.headers = NO_HEADERS;
     return this.#tunnel.opened(this.#stream);
@@ -218,7 +222,7 @@ class FramedRequest implements IncomingRequest {
     if (!this.#answer()) return;
     this.#tunnel.counters.refused += 1;
     const stream = this.#stream;
-    this.#tunnel.respond(stream, { ':status': String(status) }, true);
+    this.#tunnel.respond(stream, status, {}, true);
     // Nobody reads what the client still sends. The bytes of this turn are still checked.
     setImmediate(() => stream.reset(errorCode.noError));
   }

@@ -245,7 +245,7 @@ napi_value carryControl(napi_env env, napi_callback_info info) {
   return nullptr;
 }
 
-// carryAttach(handle, link, stream, fd, first | null, read | null, tellEnd). Takes the descriptor unless it throws.
+// carryAttach(handle, link, stream, fd, first | null, read | null, tellEnd). Takes the descriptor, and ends the thread's hold, unless it throws.
 // carryOffer takes the same, without bytes: it attaches when the peer has answered 200, or carryJoin is called.
 template <Command::Kind KIND>
 napi_value attach(napi_env env, napi_callback_info info) {
@@ -262,6 +262,8 @@ napi_value attach(napi_env env, napi_callback_info info) {
   if (!readBytes(env, arguments.value(4), "first", &command.bytes)) return nullptr;
   if (!readBytes(env, arguments.value(5), "read", &command.read)) return nullptr;
   if (const int failed = checkStream(fd)) return throwErrno(env, "getsockopt(SO_TYPE)", failed);
+  // The carry closes it from now on.
+  envData(env)->held.erase(fd);
   command.fd = fd;
   command.counts = std::make_shared<carry::StreamCounts>();
   CarriedLink* link = mailbox->find(command.link);

@@ -14,6 +14,9 @@
 
 namespace weft {
 
+// A longer list of items is not kept for the next ones.
+constexpr size_t KEPT_ITEMS = 256;
+
 // Other threads may still know it when the environment is gone: it then drops what they put in.
 template <typename Item>
 class LoopMailbox {
@@ -84,7 +87,8 @@ class LoopMailbox {
  private:
   static void onAsync(uv_async_t* async) {
     auto* mailbox = static_cast<LoopMailbox*>(async->data);
-    std::vector<Item> items;
+    // Both lists keep their memory for the next items.
+    std::vector<Item>& items = mailbox->delivered_;
     {
       const std::lock_guard<std::mutex> guard(mailbox->mutex_);
       items.swap(mailbox->items_);
@@ -94,6 +98,8 @@ class LoopMailbox {
     napi_open_handle_scope(mailbox->env_, &scope);
     mailbox->deliver(&items);
     napi_close_handle_scope(mailbox->env_, scope);
+    items.clear();
+    if (items.capacity() > KEPT_ITEMS) items.shrink_to_fit();
   }
 
   static void onThreadEnd(napi_async_cleanup_hook_handle, void* data) {
@@ -124,6 +130,8 @@ class LoopMailbox {
   std::mutex mutex_;
   uv_async_t* async_ = nullptr;
   std::vector<Item> items_;
+  // Those that JavaScript is told just now.
+  std::vector<Item> delivered_;
   std::shared_ptr<LoopMailbox> self_;
 };
 

@@ -281,23 +281,42 @@ async function answer(
 
 /** A stream of a tunnel as the request it carries; what its connection holds goes to the account. */
 export function overTunnel(request: IncomingRequest, bytes: ByteAccount): ArrivedRequest {
-  const { method, authority, headers } = request;
-  return {
-    method,
-    authority,
-    headers,
-    onAborted: (listener) => request.onAborted(listener),
-    refuse: (status) => request.refuse(status),
-    carry: (application, answered) => {
-      const stream = request.accept(answered.headers);
-      if (stream === null) {
-        application.reset();
-        return null;
-      }
-      application.first = answered.head;
-      return bidiCopy(streamEnd(stream), socketEnd(application), bytes);
-    },
-  };
+  return new TunnelRequest(request, bytes);
+}
+
+/** A class, as functions in an object literal are made anew for each request. */
+class TunnelRequest implements ArrivedRequest {
+  readonly method: string;
+  readonly authority: string;
+  readonly headers: IncomingRequest['headers'];
+  readonly #request: IncomingRequest;
+  readonly #bytes: ByteAccount;
+
+  constructor(request: IncomingRequest, bytes: ByteAccount) {
+    this.method = request.method;
+    this.authority = request.authority;
+    this.headers = request.headers;
+    this.#request = request;
+    this.#bytes = bytes;
+  }
+
+  onAborted(...[listener]: Parameters<ArrivedRequest['onAborted']>): void {
+    this.#request.onAborted(listener);
+  }
+
+  refuse(...[status]: Parameters<ArrivedRequest['refuse']>): void {
+    this.#request.refuse(status);
+  }
+
+  carry(application: RawSocket, { headers, head }: ConnectAnswer): Copy | null {
+    const stream = this.#request.accept(headers);
+    if (stream === null) {
+      application.reset();
+      return null;
+    }
+    application.first = head;
+    return bidiCopy(streamEnd(stream), socketEnd(application), this.#bytes);
+  }
 }
 
 function quoted(text: string): string {

@@ -13,6 +13,8 @@ namespace weft::carry {
 namespace {
 // Room beyond a batch for what encryption adds.
 constexpr size_t SEALED_BYTES = BATCH_BYTES + 64 * 1024;
+// A longer list of commands is not kept for the next ones.
+constexpr size_t KEPT_COMMANDS = 256;
 }  // namespace
 
 void resetAndClose(int fd) {
@@ -173,18 +175,20 @@ void Pump::serveActive() {
 }
 
 void Pump::obeyAll() {
-  std::vector<Command> commands;
+  // Both lists keep their memory for the next commands.
   {
     const std::lock_guard<std::mutex> guard(mutex_);
-    commands.swap(commands_);
+    obeyed_.swap(commands_);
   }
-  for (Command& command : commands) {
+  for (Command& command : obeyed_) {
     obey(&command);
     if (command.fd < 0) continue;
     // Nobody has taken it: the stream has ended.
     if (command.kind == Command::Kind::OFFER) command.counts->unused = command.fd;
     else resetAndClose(command.fd);
   }
+  obeyed_.clear();
+  if (obeyed_.capacity() > KEPT_COMMANDS) obeyed_.shrink_to_fit();
 }
 
 void Pump::obey(Command* command) {

@@ -84,6 +84,8 @@ class Pump {
   std::mutex work_;
   std::mutex mutex_;
   std::vector<Command> commands_;
+  // Those that are obeyed just now; for the thread that works on the links.
+  std::vector<Command> obeyed_;
   std::atomic<bool> commanded_{false};
   int wakeFd_ = -1;
   int epollFd_ = -1;
