@@ -3,11 +3,13 @@ import { parseManifestText } from '../../lib/kube/manifest-text.ts';
 import { parsePrefix } from '../../lib/net/prefix.ts';
 import type { Authorization } from '../../lib/policy/model.ts';
 import type { Service, Workload } from '../../lib/state/model.ts';
+import { decodeAddress } from '../../lib/xds/resources/address.ts';
+import { decodeAuthorization } from '../../lib/xds/resources/authorization.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../lib/xds/type-urls.ts';
 import type { ResourceType } from '../../lib/xds/type-urls.ts';
 import { MeshMap } from '../../services/control-plane/mapping/mesh-map.ts';
 import type { ChangedNames } from '../../services/control-plane/mapping/mesh-map.ts';
-import { contentOf } from '../../services/control-plane/mapping/resource.ts';
+import type { MappedResource } from '../../services/control-plane/mapping/resource.ts';
 import type { MeshSettings } from '../../services/control-plane/mapping/settings.ts';
 import { namespaceOf, objectKey } from '../../services/control-plane/manifests/kinds.ts';
 import type { KubeObject } from '../../services/control-plane/manifests/kinds.ts';
@@ -161,6 +163,12 @@ export class TestMesh {
     const resource = this.map.get(type, name);
     return resource === undefined ? undefined : contentOf(resource);
   }
+}
+
+function contentOf({ type, bytes }: MappedResource): Workload | Service | Authorization {
+  if (type === AUTHORIZATION_TYPE) return decodeAuthorization(bytes);
+  const decoded = decodeAddress(bytes);
+  return decoded.kind === 'workload' ? decoded.workload : decoded.service;
 }
 
 function keyOf(object: KubeObject): string {

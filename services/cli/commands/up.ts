@@ -36,6 +36,14 @@ interface Options extends UpOptions {
   readonly supervise?: boolean;
 }
 
+/** A mesh to bring up. */
+interface Start {
+  readonly request: MeshRequest;
+  readonly options: Options;
+  readonly timeoutMs: number;
+  readonly interruption: Interruption;
+}
+
 /** Adds `weft up`. */
 export function register(command: Command): void {
   command
@@ -67,11 +75,12 @@ async function up(options: Options): Promise<void> {
   const request = await planRequest(options, paths, environment);
   const interruption = new Interruption();
   if (options.supervise === true) return superviseDetached(request, interruption);
+  const start = { request, options, timeoutMs, interruption };
   try {
     await prepare(paths, environment);
     if (interruption.signal.aborted) process.exitCode = interruption.exitStatus ?? EXIT_FAILED;
-    else if (options.detach === true) await detach(request, options, timeoutMs, interruption);
-    else await foreground(request, options, timeoutMs, interruption);
+    else if (options.detach === true) await detach(start);
+    else await foreground(start);
   } finally {
     interruption.dispose();
   }
@@ -127,12 +136,7 @@ function waitFor(request: MeshRequest, timeoutMs: number, signal: AbortSignal): 
   });
 }
 
-async function foreground(
-  request: MeshRequest,
-  options: Options,
-  timeoutMs: number,
-  interruption: Interruption,
-): Promise<void> {
+async function foreground({ request, options, timeoutMs, interruption }: Start): Promise<void> {
   const { paths } = request;
   const supervisor = startSupervisor(request);
   const end = AbortSignal.any([interruption.signal, supervisor.stopRequested]);
@@ -194,12 +198,7 @@ async function superviseDetached(request: MeshRequest, interruption: Interruptio
   });
 }
 
-async function detach(
-  request: MeshRequest,
-  options: Options,
-  timeoutMs: number,
-  interruption: Interruption,
-): Promise<void> {
+async function detach({ request, options, timeoutMs, interruption }: Start): Promise<void> {
   const { paths } = request;
   const start = systemClock.monotonic();
   const over = new AbortController();

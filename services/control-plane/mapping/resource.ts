@@ -1,14 +1,6 @@
 import { sha256Prefix } from '../../../lib/digest/sha256.ts';
-import {
-  decodeAddress,
-  encodeService,
-  encodeWorkload,
-  resourceName,
-} from '../../../lib/xds/resources/address.ts';
-import {
-  decodeAuthorization,
-  encodeAuthorization,
-} from '../../../lib/xds/resources/authorization.ts';
+import { encodeService, encodeWorkload, resourceName } from '../../../lib/xds/resources/address.ts';
+import { encodeAuthorization } from '../../../lib/xds/resources/authorization.ts';
 import type { AppProtocols } from '../../../lib/xds/resources/fields.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../../lib/xds/type-urls.ts';
 import type { ResourceType } from '../../../lib/xds/type-urls.ts';
@@ -62,13 +54,6 @@ export function serviceResource(
 export function authorizationResource(policy: Authorization): MappedResource {
   const name = `${policy.namespace}/${policy.name}`;
   return encoded(AUTHORIZATION_TYPE, name, encodeAuthorization(policy), NO_KEYS);
-}
-
-/** The content of a resource, decoded from its bytes. */
-export function contentOf(resource: MappedResource): Workload | Service | Authorization {
-  if (resource.type === AUTHORIZATION_TYPE) return decodeAuthorization(resource.bytes);
-  const decoded = decodeAddress(resource.bytes);
-  return decoded.kind === 'workload' ? decoded.workload : decoded.service;
 }
 
 /** True for resources that no client can tell apart. */
