@@ -36,10 +36,6 @@ export const MAX_EVENT_CHARACTERS = 1_024;
 export const HOST_RULES_CHECK_MS = 60_000;
 /** Time for reading the agent's DaemonSet and node when it ends. */
 export const DEPARTURE_READ_MS = 3_000;
-/** Time in which refusals for want of rights are asked about again; an API server remembers a token for 10 s. */
-export const DEPARTURE_FORBIDDEN_MS = 15_000;
-/** Time between these requests. */
-export const DEPARTURE_RETRY_MS = 500;
 /** The CNI plugin and weft-runtime take the agent for dead after 5 s (cni/plugin/agent.h); it answers before that in any case. */
 export const START_ANSWER_MS = 4_500;
 /** A client must send its whole event within this time. */

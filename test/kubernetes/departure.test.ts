@@ -1,10 +1,13 @@
 /** The reasons for which an agent that ends leaves its node, asked of a real API server. */
-import { systemClock } from '../../lib/clock/clock.ts';
+import { present } from '../../lib/errors/assert.ts';
 import { readDeparture } from '../../services/node-agent/kubernetes/departure.ts';
+import type { Departure } from '../../services/node-agent/kubernetes/departure.ts';
+import { until } from '../support/until.ts';
 import type { TestObject } from './support/cluster.ts';
 import { underRole } from './support/rbac.ts';
 import { kubernetesSuite } from './support/suite.ts';
 
+const ACCOUNT = 'weft-node-agent';
 const LABELS = { app: 'weft-node-agent' };
 
 function daemonSet(namespace: string): TestObject {
@@ -22,25 +25,77 @@ function daemonSet(namespace: string): TestObject {
   };
 }
 
+function agentPod(namespace: string, name: string, node: string): TestObject {
+  return {
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name, namespace },
+    spec: {
+      nodeName: node,
+      serviceAccountName: ACCOUNT,
+      containers: [{ name: 'main', image: 'main' }],
+    },
+  };
+}
+
+/** An agent whose token is bound to its pod, as kubelet gives it. */
+interface Agent {
+  readonly pod: TestObject;
+  readonly departure: () => Promise<Departure>;
+}
+
 await kubernetesSuite('departure', (test) => {
-  test('the plugin stays in a roll-out and goes with the DaemonSet, also when rights and account go with it', async (t, cluster) => {
+  test('an agent leaves when its DaemonSet is gone, and stays when it has lost its rights, its pod or its account', async (t, cluster) => {
     const namespace = await cluster.namespace('departure');
     const node = `node-${namespace}`;
-    const { token } = await underRole(cluster, 'weft-node-agent', { namespace });
+    await underRole(cluster, ACCOUNT, { namespace });
     const cleaner = cluster.client();
     t.teardown(() => cleaner.delete(`/api/v1/nodes/${node}`));
     await cluster.apply({ apiVersion: 'v1', kind: 'Node', metadata: { name: node } });
-    await cluster.apply(daemonSet(namespace));
-    const client = cluster.client({ token });
-    const place = { namespace, daemonSet: 'weft-node-agent', node };
-    const departure = () => readDeparture(client, place, systemClock);
-    t.deepEqual(await departure(), { leaves: false, reason: 'the DaemonSet stays' });
-    await cluster.delete(daemonSet(namespace));
-    t.true((await departure()).leaves, 'the DaemonSet is gone');
+    const agents = daemonSet(namespace);
+    await cluster.apply(agents);
+    const place = { namespace, daemonSet: ACCOUNT, node };
+    const agent = async (name: string): Promise<Agent> => {
+      const pod = agentPod(namespace, name, node);
+      const [stored] = await cluster.apply(pod);
+      const { uid } = present(stored, 'the pod is stored').metadata;
+      const token = await cluster.token(namespace, ACCOUNT, { pod: { name, uid } });
+      const client = cluster.client({ token });
+      return { pod, departure: () => readDeparture(client, place) };
+    };
+    const refused = (one: Agent): Promise<Departure> =>
+      until(
+        async () => {
+          const departure = await one.departure();
+          return /Unauthorized/.test(departure.reason) ? departure : null;
+        },
+        // An API server remembers a token for 10 s.
+        { what: 'the API server refuses the token' },
+      );
+    const [killed, rolled, last] = [
+      await agent('killed'),
+      await agent('rolled'),
+      await agent('last'),
+    ];
+    for (const one of [killed, rolled, last]) {
+      t.deepEqual(await one.departure(), { leaves: false, reason: 'the DaemonSet stays' });
+    }
+    await cluster.delete(killed.pod);
+    t.false((await refused(killed)).leaves, 'its pod was deleted by force');
+    await cluster.delete(agents);
+    t.true((await last.departure()).leaves, 'the DaemonSet is gone');
+    await cluster.apply(agents);
     const rbac = '/apis/rbac.authorization.k8s.io/v1';
     await cluster.admin.delete(`${rbac}/namespaces/${namespace}/rolebindings/weft-node-agent-cni`);
-    const asked = departure();
-    await cluster.admin.delete(`/api/v1/namespaces/${namespace}/serviceaccounts/weft-node-agent`);
-    t.true((await asked).leaves, 'the account is gone');
+    const forbidden = await until(
+      async () => {
+        const departure = await rolled.departure();
+        return /forbidden/.test(departure.reason) ? departure : null;
+      },
+      { what: 'the rights are gone' },
+    );
+    t.false(forbidden.leaves, 'its rights are gone');
+    await cluster.admin.delete(`/api/v1/namespaces/${namespace}/serviceaccounts/${ACCOUNT}`);
+    t.false((await refused(rolled)).leaves, 'its account is gone');
   });
 });

@@ -8,13 +8,10 @@ import type { ConnectionSource } from '../../../lib/kubernetes/connection.ts';
 import { findConnection } from '../../../lib/kubernetes/connection.ts';
 import { isCode } from '../../../lib/kubernetes/status.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
-import { DEPARTURE_FORBIDDEN_MS, DEPARTURE_READ_MS, DEPARTURE_RETRY_MS } from '../limits.ts';
+import { DEPARTURE_READ_MS } from '../limits.ts';
 
 /** The agent's own DaemonSet. */
 export const AGENT_DAEMON_SET = 'weft-node-agent';
-
-const UNAUTHORIZED = 401;
-const FORBIDDEN = 403;
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -55,7 +52,7 @@ export async function leavesNode(
   });
   try {
     const place = { namespace, daemonSet: AGENT_DAEMON_SET, node };
-    const { leaves, reason } = await readDeparture(client, place, clock);
+    const { leaves, reason } = await readDeparture(client, place);
     log.info({ leaves, reason }, 'agent.departure-decided');
     return leaves;
   } finally {
@@ -65,55 +62,56 @@ export async function leavesNode(
 
 /**
  * Reads DaemonSet and node. The agent stays when they cannot be read: pods of the mesh wait then, and no pod loses its
- * protection. An account that no longer exists counts as the end, as in istio-cni: it goes with the DaemonSet, and a plugin that
- * nobody serves would keep every pod from starting. A removal takes the account's rights first and the API server remembers
- * its token for a while, so a refusal for want of rights is asked about again.
+ * protection. That holds for a refused token (401), too: a token ends with its pod and with the key that signed it, while the
+ * mesh goes on.
  */
 export async function readDeparture(
   client: KubernetesClient,
-  place: AgentPlace,
-  clock: Clock,
-): Promise<Departure> {
-  const endMs = clock.monotonic() + DEPARTURE_FORBIDDEN_MS;
-  for (;;) {
-    const { status, ...departure } = await readOnce(client, place);
-    if (status !== FORBIDDEN || clock.monotonic() >= endMs) return departure;
-    await clock.sleep(DEPARTURE_RETRY_MS);
-  }
-}
-
-async function readOnce(
-  client: KubernetesClient,
   { namespace, daemonSet, node }: AgentPlace,
-): Promise<Departure & { readonly status: unknown }> {
+): Promise<Departure> {
   const signal = AbortSignal.timeout(DEPARTURE_READ_MS);
-  const read = (group: string, plural: string, name: string): Promise<unknown> =>
-    client.get(
-      resourcePath(
-        { group, versions: ['v1'], plural, namespaced: group !== '' },
-        group === '' ? { name } : { name, namespace },
+  const read = (group: string, plural: string, name: string): Promise<Json | null> =>
+    ifThere(
+      client.get(
+        resourcePath(
+          { group, versions: ['v1'], plural, namespaced: group !== '' },
+          group === '' ? { name } : { name, namespace },
+        ),
+        { signal },
       ),
-      { signal },
     );
   try {
     const reading = Promise.all([read('apps', 'daemonsets', daemonSet), read('', 'nodes', node)]);
     if (!(await beforeAbort(signal, reading))) {
       reading.catch(() => undefined);
-      return { leaves: false, reason: 'the API server does not answer', status: null };
+      return { leaves: false, reason: 'the API server does not answer' };
     }
-    return { ...decideDeparture(...((await reading) as [Json, Json])), status: 200 };
+    return decideDeparture(...(await reading));
   } catch (error) {
-    const status = isCode(error, 'KUBERNETES_REFUSED') ? error.detail['status'] : null;
-    const leaves = status === UNAUTHORIZED || isCode(error, 'KUBERNETES_NOT_FOUND');
-    return { leaves, reason: errorText(error), status };
+    return { leaves: false, reason: `the API server does not tell: ${errorText(error)}` };
   }
 }
 
-/** Decides by the objects of the API. Pure. */
-export function decideDeparture(daemonSet: Json, node: Json): Departure {
+/** Settles like `request`, with null where the API server itself says that the object does not exist: others answer 404, too. */
+async function ifThere(request: Promise<unknown>): Promise<Json | null> {
+  try {
+    return (await request) as Json;
+  } catch (error) {
+    if (isCode(error, 'KUBERNETES_NOT_FOUND') && error.detail['reason'] === 'NotFound') return null;
+    throw error;
+  }
+}
+
+/**
+ * Decides by the objects of the API; null = it does not exist. A node that is not registered is about to be, or its pods end.
+ * Pure.
+ */
+export function decideDeparture(daemonSet: Json | null, node: Json | null): Departure {
+  if (daemonSet === null) return { leaves: true, reason: 'the DaemonSet is gone' };
   if (part(daemonSet, 'metadata')['deletionTimestamp'] !== undefined) {
     return { leaves: true, reason: 'the DaemonSet is being deleted' };
   }
+  if (node === null) return { leaves: false, reason: 'the node is not registered' };
   const spec = part(daemonSet, 'spec', 'template', 'spec');
   const labels = part(node, 'metadata', 'labels');
   const selected = Object.entries(part(spec, 'nodeSelector')).every(

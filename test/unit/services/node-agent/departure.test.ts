@@ -41,9 +41,16 @@ test('it stays while the DaemonSet stays and selects the node', (t) => {
   }
 });
 
-test('it leaves when the DaemonSet is being deleted', (t) => {
+test('it leaves when the DaemonSet is being deleted or gone, whatever the node', (t) => {
   const deleted = daemonSet({}, { deletionTimestamp: '2026-11-23T00:00:00Z' });
-  t.true(decideDeparture(deleted, node).leaves);
+  for (const at of [node, null]) {
+    t.true(decideDeparture(deleted, at).leaves);
+    t.true(decideDeparture(null, at).leaves);
+  }
+});
+
+test('it stays on a node that is not registered', (t) => {
+  t.false(decideDeparture(daemonSet({ nodeSelector: { os: 'linux' } }), null).leaves);
 });
 
 test('it leaves when the node is no longer selected', (t) => {
