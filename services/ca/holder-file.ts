@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { readIfPresent, replaceFile } from '../../lib/files/atomic-file.ts';
+import { mergedHolder } from './holders.ts';
 import type { Holder, HolderStore } from './holders.ts';
 
 const FILE = 'holders.json';
@@ -35,10 +36,10 @@ export class HolderFile implements HolderStore {
     }
   }
 
-  async merge(changed: readonly Holder[], gone: readonly string[]): Promise<void> {
-    const all = new Map((await this.read()).map((holder) => [holder.name, holder]));
-    for (const holder of changed) all.set(holder.name, holder);
-    for (const name of gone) all.delete(name);
+  async merge(changed: readonly Holder[], nowMs: number): Promise<void> {
+    const stored = (await this.read()).filter(({ untilMs }) => untilMs > nowMs);
+    const all = new Map(stored.map((holder) => [holder.name, holder]));
+    for (const holder of changed) all.set(holder.name, mergedHolder(all.get(holder.name), holder));
     await replaceFile(this.#path, `${JSON.stringify([...all.values()])}\n`, 0o600);
   }
 }

@@ -16,8 +16,13 @@ export interface Holder {
 /** Keeps the holders where every CA process finds them. */
 export interface HolderStore {
   read(): Promise<readonly Holder[]>;
-  /** Adds or replaces these holders and removes those named. */
-  merge(changed: readonly Holder[], gone: readonly string[]): Promise<void>;
+  /** Adds these holders, or merges them as {@link mergedHolder}; may remove holders whose stored end has passed. */
+  merge(changed: readonly Holder[], nowMs: number): Promise<void>;
+}
+
+/** Returns a stored holder with a newer report: its end never gets earlier, because another process may have issued more. */
+export function mergedHolder(stored: Holder | undefined, changed: Holder): Holder {
+  return { ...changed, untilMs: Math.max(changed.untilMs, stored?.untilMs ?? 0) };
 }
 
 /** Collaborators of {@link Holders}. */
@@ -54,9 +59,12 @@ export class Holders {
 
   /** Reads the holders of all CA processes; own changes that are not written yet stay. */
   async refresh(): Promise<void> {
-    for (const holder of await this.#deps.store.read()) {
-      this.#stored.add(holder.name);
-      if (!this.#unwritten.has(holder.name)) this.#known.set(holder.name, holder);
+    for (const stored of await this.#deps.store.read()) {
+      const { name } = stored;
+      const own = this.#known.get(name) ?? stored;
+      this.#stored.add(name);
+      const isNewer = this.#unwritten.has(name);
+      this.#known.set(name, isNewer ? mergedHolder(stored, own) : mergedHolder(own, stored));
     }
   }
 
@@ -77,6 +85,8 @@ export class Holders {
     if (known === undefined && this.#known.size >= MAX_HOLDERS) this.#makeRoom();
     const step = Math.max(1_000, (notAfterMs - clock.now()) / END_STEPS);
     const current = known?.untilMs ?? 0;
+    // Any process may have removed it since.
+    if (current <= clock.now()) this.#stored.delete(name);
     const untilMs = notAfterMs <= current ? current : Math.ceil(notAfterMs + step);
     const sorted = roots === null ? null : [...roots].sort();
     const isKnown = known !== undefined && untilMs === current && sameRoots(known.roots, sorted);
@@ -100,10 +110,7 @@ export class Holders {
   }
 
   #makeRoom(): void {
-    const now = this.#deps.clock.now();
-    for (const { name, untilMs } of this.#known.values()) {
-      if (untilMs <= now) this.#forget(name);
-    }
+    this.#forgetEnded(this.#deps.clock.now());
     if (this.#known.size < MAX_HOLDERS) return;
     throw new MeshError(
       'IDENTITY_UNAVAILABLE',
@@ -130,10 +137,14 @@ export class Holders {
     });
   }
 
-  #forget(name: string): void {
-    this.#known.delete(name);
-    this.#unwritten.delete(name);
-    this.#stored.delete(name);
+  /** Forgets what this process knows; the store is shared. */
+  #forgetEnded(now: number): void {
+    for (const { name, untilMs } of this.#known.values()) {
+      if (untilMs > now) continue;
+      this.#known.delete(name);
+      this.#unwritten.delete(name);
+      this.#stored.delete(name);
+    }
   }
 
   async #write(): Promise<void> {
@@ -142,14 +153,10 @@ export class Holders {
     const names = [...this.#unwritten];
     this.#unwritten.clear();
     const now = clock.now();
-    const gone = [...this.#known.values()].filter(({ untilMs }) => untilMs <= now);
-    for (const { name } of gone) this.#forget(name);
+    this.#forgetEnded(now);
     const changed = names.flatMap((name) => this.#known.get(name) ?? []);
     try {
-      await store.merge(
-        changed,
-        gone.map(({ name }) => name),
-      );
+      await store.merge(changed, now);
       for (const { name } of changed) this.#stored.add(name);
       this.#problem = null;
     } catch (error) {

@@ -56,6 +56,9 @@ export const ROTATION_CHECK_MS = 2_000;
 /** Most nodes and accounts whose roots are followed, far above the nodes of a mesh. */
 export const MAX_HOLDERS = 20_000;
 
+/** Attempts to merge holders into an object that other CA processes write, too. Each failed one is another's success. */
+export const HOLDER_MERGE_ATTEMPTS = 10;
+
 /** Holders that could not be written are written after this time. */
 export const HOLDER_RETRY_MS = 1_000;
 

@@ -10,6 +10,8 @@ import { uriAltNames } from '../../lib/identity/peer-verify.ts';
 import { createRoot, issueIntermediate } from '../../lib/identity/x509.ts';
 import { ifPresent } from '../../lib/kubernetes/status.ts';
 import { caStatus, init, restore, backup, rotate } from '../../services/ca/operations.ts';
+import { HolderMaps } from '../../services/ca/kubernetes/holder-maps.ts';
+import type { Holder } from '../../services/ca/holders.ts';
 import { TokenReviews } from '../../lib/identity/token-reviews.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { issueCrl } from '../support/crl-kit.ts';
@@ -379,5 +381,35 @@ await kubernetesSuite('ca', (test) => {
     t.is(error?.code, 'IDENTITY_UNAVAILABLE');
     via.restore();
     await until(() => ask(nodeToken, web), { what: 'the CA to go on' });
+  });
+
+  test('CA processes that write holders at once lose none, and remove by the stored end', async (t, cluster) => {
+    const namespace = await cluster.namespace('holders');
+    const [one, two] = [1, 2].map(() => new HolderMaps(cluster.client(), namespace));
+    if (one === undefined || two === undefined) throw new Error('there are two');
+    // The 19th node shares an object with another.
+    const names = Array.from({ length: 19 }, (_, node) => `node-${node}`);
+    const holders = (untilMs: number, roots: string[]): Holder[] =>
+      names.map((name) => ({ name, roots, untilMs }));
+    await Promise.all([
+      one.merge(holders(100, ['a']), 0),
+      two.merge(holders(200, ['b']), 0),
+      two.merge([{ name: 'node-19', roots: null, untilMs: 300 }], 0),
+    ]);
+    await one.merge(holders(50, ['c']), 0);
+    const stored = await two.read();
+    t.is(stored.length, 20);
+    t.true(stored.every(({ untilMs }) => untilMs >= 200));
+    t.is(stored.filter(({ roots }) => roots?.join() === 'c').length, 19);
+    await one.merge(holders(250, ['c']).slice(0, 1), 150);
+    t.is(
+      (await two.read()).length,
+      20,
+      'the stored end counts, not the one that a process told last',
+    );
+    await one.merge(holders(400, ['c']), 200);
+    t.is((await two.read()).length, 20);
+    await one.merge(holders(400, ['c']), 300);
+    t.false((await two.read()).some(({ name }) => name === 'node-19'));
   });
 });

@@ -66,12 +66,13 @@ test('a damaged state names its file and is left as it is', async (t) => {
 
 test('holders are written together, only when they change, and forgotten at their end', async (t) => {
   const clock = new FakeClock();
-  const writes: { changed: readonly Holder[]; gone: readonly string[] }[] = [];
+  const file = new HolderFile(await folder(t));
+  const writes: (readonly Holder[])[] = [];
   const store: HolderStore = {
-    read: () => Promise.resolve([]),
-    merge(changed, gone) {
-      writes.push({ changed, gone });
-      return Promise.resolve();
+    read: () => file.read(),
+    merge(changed, nowMs) {
+      writes.push(changed);
+      return file.merge(changed, nowMs);
     },
   };
   const holders = new Holders({ clock, log: capturedLog().log, store });
@@ -83,7 +84,7 @@ test('holders are written together, only when they change, and forgotten at thei
   ]);
   t.is(writes.length, 1);
   t.deepEqual(
-    writes[0]?.changed.map(({ name, roots }) => [name, roots]),
+    writes[0]?.map(({ name, roots }) => [name, roots]),
     [
       ['node-1', ['a', 'b']],
       ['node-2', null],
@@ -98,7 +99,58 @@ test('holders are written together, only when they change, and forgotten at thei
   await clock.advance(40 * HOUR_MS);
   t.deepEqual(holders.live(), []);
   await holders.note('node-3', null, clock.now() + HOUR_MS);
-  t.deepEqual([...(writes[2]?.gone ?? [])].sort(), ['node-1', 'node-2']);
+  t.deepEqual(
+    (await store.read()).map(({ name }) => name),
+    ['node-3'],
+  );
+  await holders.close();
+});
+
+test('a process with an old memory of a holder neither removes it nor shortens its time', async (t) => {
+  const clock = new FakeClock();
+  const store = new HolderFile(await folder(t));
+  const open = (): Holders => new Holders({ clock, log: capturedLog().log, store });
+  const [stale, other] = [open(), open()];
+  await stale.note('node-1', ['old'], clock.now() + 24 * HOUR_MS);
+  await stale.note('node-2', ['old'], clock.now() + 72 * HOUR_MS);
+  await other.refresh();
+  await clock.advance(20 * HOUR_MS);
+  const end = clock.now() + 48 * HOUR_MS;
+  await other.note('node-1', ['old'], end);
+  // Within the end that the other has written, beyond the one that this process remembers.
+  await stale.note('node-1', ['new'], clock.now() + 12 * HOUR_MS);
+  const [row] = await store.read();
+  t.true(row?.name === 'node-1' && row.untilMs >= end, 'the end is the later one');
+  t.deepEqual(row?.roots, ['new'], 'the report is the newer one');
+  await clock.advance(20 * HOUR_MS);
+  await stale.note('node-3', null, clock.now() + 24 * HOUR_MS);
+  await stale.refresh();
+  t.deepEqual(
+    stale
+      .live()
+      .map(({ name }) => name)
+      .sort(),
+    ['node-1', 'node-2', 'node-3'],
+  );
+  await Promise.all([stale.close(), other.close()]);
+});
+
+test('a holder whose time is over is a new one: it gets nothing while it cannot be written', async (t) => {
+  const clock = new FakeClock();
+  const file = new HolderFile(await folder(t));
+  let failing = false;
+  const store: HolderStore = {
+    read: () => file.read(),
+    merge: (changed, nowMs) =>
+      failing ? Promise.reject(new Error('no space')) : file.merge(changed, nowMs),
+  };
+  const holders = new Holders({ clock, log: capturedLog().log, store });
+  await holders.note('node-1', null, clock.now() + HOUR_MS);
+  await clock.advance(24 * HOUR_MS);
+  failing = true;
+  await t.throwsAsync(() => holders.note('node-1', null, clock.now() + HOUR_MS), {
+    code: 'IDENTITY_UNAVAILABLE',
+  });
   await holders.close();
 });
 
