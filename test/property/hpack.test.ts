@@ -35,6 +35,27 @@ test('blocks of another encoder, with its table and Huffman codes, decode to wha
   );
 });
 
+test('a decoder that expects repeats gives what any other gives', (t) => {
+  fc.assert(
+    fc.property(fc.array(fc.uint8Array({ maxLength: 40 }), { maxLength: 6 }), (blocks) => {
+      const plain = new HpackDecoder(4_096, 16 * KIB);
+      const repeating = new HpackDecoder(4_096, 16 * KIB, true);
+      for (const bytes of blocks.flatMap((block) => [block, block])) {
+        const tries = [plain, repeating].map((decoder) => {
+          try {
+            return decoder.decode(Buffer.from(bytes));
+          } catch (error) {
+            return String(error);
+          }
+        });
+        t.deepEqual(tries[1], tries[0]);
+        if (typeof tries[0] === 'string') return;
+      }
+    }),
+    { numRuns: 3_000 },
+  );
+});
+
 test('another decoder reads our blocks', async (t) => {
   const encoder = new HpackEncoder();
   const [near, far] = duplexPair();

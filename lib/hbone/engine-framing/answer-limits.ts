@@ -43,15 +43,20 @@ export class AnswerLimits {
 
   #look(): void {
     const nowMs = this.#clock.monotonic();
+    const late: AwaitedAnswer[] = [];
     let nextMs = Infinity;
     for (const awaited of this.#waiting) {
-      if (awaited.untilMs > nowMs) nextMs = Math.min(nextMs, awaited.untilMs);
-      else {
-        this.#waiting.delete(awaited);
-        awaited.late();
-      }
+      if (awaited.untilMs <= nowMs) late.push(awaited);
+      else nextMs = Math.min(nextMs, awaited.untilMs);
     }
+    // First, as a late request may make room for another one, which begins at once.
     this.#timer = null;
-    if (this.#waiting.size > 0) this.#lookAfter(Math.max(1, Math.ceil(nextMs - nowMs)));
+    if (nextMs < Infinity) this.#lookAfter(Math.max(1, Math.ceil(nextMs - nowMs)));
+    for (const awaited of late) {
+      // The end of one may have been the end of others.
+      if (this.#waiting.at(awaited.place) !== awaited) continue;
+      this.#waiting.delete(awaited);
+      awaited.late();
+    }
   }
 }
