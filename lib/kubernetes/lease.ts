@@ -28,7 +28,7 @@ export function leaseIdentity(): string {
 export interface LeaseTimes {
   /** Others take the lease this long after they last saw it change. */
   readonly durationMs: number;
-  /** The holder stops its work when it could not renew for this long. */
+  /** The holder stops its work this long after it sent the last write that was answered. */
   readonly renewDeadlineMs: number;
   /** Interval of renewals and of looks at another's lease. */
   readonly retryMs: number;
@@ -118,12 +118,15 @@ export class LeaseCandidate {
   async #compete(lead: (signal: AbortSignal) => Promise<void>): Promise<void> {
     const { signal } = this.#closing;
     while (!signal.aborted) {
-      if (await this.#try(signal)) await this.#hold(lead);
+      const sentMs = this.#deps.clock.monotonic();
+      const outcome = await this.#tryUntil(sentMs + this.#times.renewDeadlineMs, signal);
+      if (outcome === 'held') await this.#hold(lead, sentMs);
       else await pause(this.#deps.clock, this.#jittered(), signal);
     }
   }
 
-  async #hold(lead: (signal: AbortSignal) => Promise<void>): Promise<void> {
+  /** `sentMs` is when the write that took the lease was sent. */
+  async #hold(lead: (signal: AbortSignal) => Promise<void>, sentMs: number): Promise<void> {
     const { log } = this.#deps;
     const { name, identity } = this.#options;
     this.#held = true;
@@ -135,7 +138,7 @@ export class LeaseCandidate {
     // Awaited below; a rejection meanwhile is no unhandled one.
     work.catch(() => {});
     try {
-      await this.#renew(signal, ended.promise);
+      await this.#renew(sentMs, signal, ended.promise);
     } finally {
       this.#held = false;
       lost.abort(new MeshError('KUBERNETES_CONFLICT', `the lease ${name} is lost`));
@@ -153,34 +156,31 @@ export class LeaseCandidate {
   }
 
   /** Renews until the work ends, the signal aborts or the lease is lost. */
-  async #renew(signal: AbortSignal, ended: Promise<void>): Promise<void> {
+  async #renew(renewedMs: number, signal: AbortSignal, ended: Promise<void>): Promise<void> {
     const { clock } = this.#deps;
     const over = new AbortController();
     void ended.then(() => over.abort());
     const either = AbortSignal.any([signal, over.signal]);
-    let renewedMs = clock.monotonic();
+    let lastMs = renewedMs;
     while (!either.aborted) {
       await pause(clock, this.#times.retryMs, either);
       if (either.aborted) return;
       const sentMs = clock.monotonic();
-      const deadlineMs = renewedMs + this.#times.renewDeadlineMs;
-      const limit = AbortSignal.any([
-        either,
-        AbortSignal.timeout(Math.max(1, Math.round(deadlineMs - sentMs))),
-      ]);
-      const outcome = await this.#tryOnce(limit);
-      if (outcome === 'held') renewedMs = sentMs;
+      const deadlineMs = lastMs + this.#times.renewDeadlineMs;
+      const outcome = await this.#tryUntil(deadlineMs, either);
+      if (outcome === 'held') lastMs = sentMs;
       if (outcome === 'taken') return;
       if (clock.monotonic() >= deadlineMs) return;
     }
   }
 
-  async #try(signal: AbortSignal): Promise<boolean> {
-    return (await this.#tryOnce(signal)) === 'held';
-  }
-
-  /** Takes or renews the lease. `taken`: another has it. */
-  async #tryOnce(signal: AbortSignal): Promise<'held' | 'taken' | 'unknown'> {
+  /**
+   * Takes or renews the lease. `taken`: another has it. Others count from the write, so an answer after the deadline comes too
+   * late: it is `unknown`.
+   */
+  async #tryUntil(deadlineMs: number, ended: AbortSignal): Promise<'held' | 'taken' | 'unknown'> {
+    const limitMs = Math.max(1, Math.round(deadlineMs - this.#deps.clock.monotonic()));
+    const signal = AbortSignal.any([ended, AbortSignal.timeout(limitMs)]);
     const { namespace, name } = this.#options;
     const path = resourcePath(LEASES, { namespace, name });
     try {
@@ -188,13 +188,18 @@ export class LeaseCandidate {
       const lease = found === null ? null : leaseSchema.parse(found);
       if (lease !== null && !this.#mayTake(lease)) return 'taken';
       await this.#write(lease, this.#options.identity, signal);
+      // A process that was held up may read an answer that came in time too late.
+      if (this.#deps.clock.monotonic() >= deadlineMs) return 'unknown';
       this.#problem = null;
       return 'held';
     } catch (error) {
-      if (signal.aborted) return 'unknown';
+      if (ended.aborted) return 'unknown';
       // Another was quicker.
       if (isCode(error, 'KUBERNETES_CONFLICT')) return this.#held ? 'unknown' : 'taken';
-      this.#report(asMeshError(error, 'KUBERNETES_INVALID').message);
+      const problem = signal.aborted
+        ? `no answer within ${limitMs} ms`
+        : asMeshError(error, 'KUBERNETES_INVALID').message;
+      this.#report(problem);
       return 'unknown';
     }
   }
