@@ -57,6 +57,8 @@ export class KubernetesPods implements PodSource {
   readonly #networks = new Map<string, PodNetwork>();
   /** Uids of the pods that the plugin asked about, while the pod exists. */
   readonly #asked = new Set<string>();
+  /** Questions to the API server that are under way, and whether the watch told meanwhile that the pod is gone. */
+  readonly #questions = new Set<{ readonly key: string; isGone: boolean }>();
   #records = new Map<string, MadeRecord>();
   readonly #reflectors: readonly Reflector<unknown>[];
   #onPods: ((set: PodSet) => void) | null = null;
@@ -170,13 +172,30 @@ export class KubernetesPods implements PodSource {
   }
 
   async #ask(namespace: string, name: string, signal?: AbortSignal): Promise<KubernetesPod | null> {
-    const path = resourcePath(PODS, { namespace, name });
-    const object = await ifPresent(this.#deps.client.get(path, signal && { signal }));
+    const key = `${namespace}/${name}`;
+    const question = { key, isGone: false };
+    this.#questions.add(question);
+    let object: unknown;
+    try {
+      const path = resourcePath(PODS, { namespace, name });
+      object = await ifPresent(this.#deps.client.get(path, signal && { signal }));
+    } finally {
+      this.#questions.delete(question);
+    }
+    const known = this.#pods.get(key);
+    if (known !== undefined) return known;
     if (object === null || placedSchema.parse(object).spec.nodeName !== this.#deps.node)
       return null;
+    // Nothing would tell again that this pod is gone, and the answer may be about another one of its name.
+    if (question.isGone) {
+      throw new MeshError(
+        'KUBERNETES_UNAVAILABLE',
+        `pod ${key} was deleted while the API server was asked for it`,
+      );
+    }
     const pod = reducePod(object);
     // The watch began earlier, so it will also tell when this pod is gone.
-    if (!this.#pods.has(`${namespace}/${name}`)) this.#put(`${namespace}/${name}`, pod);
+    this.#put(key, pod);
     return pod;
   }
 
@@ -196,8 +215,10 @@ export class KubernetesPods implements PodSource {
       this.#byUid.delete(before.uid);
       this.#asked.delete(before.uid);
     }
-    if (pod === null) this.#pods.delete(key);
-    else if (!isDeepStrictEqual(before, pod)) {
+    if (pod === null) {
+      this.#pods.delete(key);
+      for (const question of this.#questions) question.isGone ||= question.key === key;
+    } else if (!isDeepStrictEqual(before, pod)) {
       this.#pods.set(key, pod);
       this.#byUid.set(pod.uid, pod);
       if (before?.redirection !== pod.redirection) this.#deps.onRedirection(pod);
