@@ -16,6 +16,17 @@ export interface PeerWatchDeps {
   readonly metrics: ThreadMetrics;
 }
 
+/** The part of a tunnel that is used. */
+type WatchedTunnel = Pick<Tunnel, 'closed' | 'probe'> & {
+  readonly peer: Pick<Tunnel['peer'], 'identity'>;
+};
+
+/** A peer with tunnels. */
+interface Peer {
+  readonly ip: string;
+  readonly tunnels: Set<WatchedTunnel>;
+}
+
 /**
  * The tunnels of a thread by their peer's address. When the mesh removes the workload of an address, its tunnels are
  * probed at once (docs/decisions/removed-peers.md): a peer that answers keeps them, one that does not loses them
@@ -23,8 +34,9 @@ export interface PeerWatchDeps {
  */
 export class PeerWatch {
   readonly #deps: PeerWatchDeps;
-  readonly #tunnels = new Map<string, Set<Tunnel>>();
-  /** Addresses to ask the mesh about; never more than there are peers. */
+  /** By lookup id, in which the mesh names what changed. */
+  readonly #peers = new Map<string, Peer>();
+  /** Lookup ids to ask the mesh about; never more than there are peers. */
   readonly #due = new Set<string>();
   #checking = false;
 
@@ -34,20 +46,21 @@ export class PeerWatch {
   }
 
   /** Follows a tunnel with the address until it closes. */
-  add(ip: string, tunnel: Tunnel): void {
-    const known = this.#tunnels.get(ip) ?? new Set();
-    this.#tunnels.set(ip, known.add(tunnel));
+  add(ip: string, tunnel: WatchedTunnel): void {
+    const id = lookupId(this.#key(ip));
+    const peer = this.#peers.get(id) ?? { ip, tunnels: new Set() };
+    this.#peers.set(id, peer);
+    peer.tunnels.add(tunnel);
     void tunnel.closed.then(() => {
-      known.delete(tunnel);
-      if (known.size === 0 && this.#tunnels.get(ip) === known) this.#tunnels.delete(ip);
+      peer.tunnels.delete(tunnel);
+      if (peer.tunnels.size === 0 && this.#peers.get(id) === peer) this.#peers.delete(id);
     });
   }
 
   /** Null = everything may have changed. */
   #changed(ids: readonly string[] | null): void {
-    const changed = ids === null ? null : new Set(ids);
-    for (const ip of this.#tunnels.keys()) {
-      if (changed === null || changed.has(lookupId(this.#key(ip)))) this.#due.add(ip);
+    for (const id of ids ?? this.#peers.keys()) {
+      if (this.#peers.has(id)) this.#due.add(id);
     }
     if (this.#due.size === 0 || this.#checking) return;
     this.#checking = true;
@@ -65,19 +78,22 @@ export class PeerWatch {
   async #check(): Promise<void> {
     while (this.#due.size > 0) {
       const some = [...this.#due].slice(0, MAX_PEER_CHECKS);
-      for (const ip of some) this.#due.delete(ip);
-      await Promise.all(some.map((ip) => this.#checkOne(ip)));
+      for (const id of some) this.#due.delete(id);
+      await Promise.all(some.map((id) => this.#checkOne(id)));
     }
   }
 
-  async #checkOne(ip: string): Promise<void> {
+  async #checkOne(id: string): Promise<void> {
+    const peer = this.#peers.get(id);
+    if (peer === undefined) return;
+    const { ip, tunnels } = peer;
     const answer = await this.#deps.state.ask(this.#key(ip));
     // Not told now is no removal; the periodic PINGs go on either way.
     if (answer === undefined || answer.workloads.length > 0) return;
-    for (const tunnel of this.#tunnels.get(ip) ?? []) void this.#probe(ip, tunnel);
+    for (const tunnel of tunnels) void this.#probe(ip, tunnel);
   }
 
-  async #probe(ip: string, tunnel: Tunnel): Promise<void> {
+  async #probe(ip: string, tunnel: WatchedTunnel): Promise<void> {
     const { log, metrics } = this.#deps;
     const alive = await tunnel.probe(PEER_PROBE_TIMEOUT_MS);
     metrics.peerProbes[alive ? 'alive' : 'dead'] += 1;
