@@ -1,7 +1,13 @@
+import { isDeepStrictEqual } from 'node:util';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { describeVerdict, judge } from '../../lib/policy/evaluate.ts';
-import type { ConnectionFacts as PolicyFacts, Verdict } from '../../lib/policy/model.ts';
+import type {
+  ConnectionFacts as PolicyFacts,
+  EffectivePolicy,
+  PolicyProgram,
+  Verdict,
+} from '../../lib/policy/model.ts';
 import type { Connection } from './telemetry/connection.ts';
 import { POLICY_WAIT_MS } from './limits.ts';
 import type { PodInfo } from './protocol/control.ts';
@@ -25,7 +31,7 @@ export interface PodPolicyDeps {
 
 /**
  * Authorization of one pod's inbound connections: once before a connection is made, and again for every live one
- * whenever the policies or the workload's own list of them change. While the mesh does not know the pod's workload
+ * whenever the policies or the workload's own list of them change, not when something else of the pod does. While the mesh does not know the pod's workload
  * nobody can tell what binds it: nothing new is admitted, and live connections stay as they were judged last.
  */
 export class PodPolicy {
@@ -33,6 +39,8 @@ export class PodPolicy {
   readonly #stop: () => void;
   /** The mesh knew the workload once, does not now, and that was said. */
   #saidUnknown = false;
+  /** All of the pod that a verdict depends on, as of the last pass over all live connections; null = judge them at the next change. */
+  #passed: { readonly policy: EffectivePolicy; readonly program: PolicyProgram } | null = null;
 
   constructor(deps: PodPolicyDeps) {
     this.#deps = deps;
@@ -80,13 +88,21 @@ export class PodPolicy {
     if (local === null) return;
     this.#sayKnown(isKnown(local));
     // The policies that bind it are unknown, and its absence may be a mistake of the control plane.
-    if (!isKnown(local)) return;
-    if (state.program(local.policy.setId) === undefined) {
+    if (!isKnown(local)) {
+      this.#passed = null;
+      return;
+    }
+    const { policy } = local;
+    const program = state.program(policy.setId);
+    if (program === undefined) {
+      this.#passed = null;
       // Nothing may pass that cannot be judged; the thread and its other pods go on.
-      log.error({ podUid: pod.uid, setId: local.policy.setId }, 'policy.program-missing');
+      log.error({ podUid: pod.uid, setId: policy.setId }, 'policy.program-missing');
       for (const { connection } of this.#judged()) connection.cut(noPolicies());
       return;
     }
+    // What was admitted since the last pass was judged by the same.
+    if (program === this.#passed?.program && isDeepStrictEqual(policy, this.#passed.policy)) return;
     for (const { connection, facts } of this.#judged()) {
       const verdict = this.#judge(local, facts);
       if (verdict.allowed) continue;
@@ -105,15 +121,17 @@ export class PodPolicy {
       );
       connection.cut(denied(verdict, 'policy change'));
     }
+    this.#passed = { policy, program };
   }
 
   #sayKnown(known: boolean): void {
+    if (known && !this.#saidUnknown) return;
     const { pod, log } = this.#deps;
     const connections = [...this.#judged()].length;
     const fields = { podUid: pod.uid, connections };
-    if (known && this.#saidUnknown) log.info(fields, 'policy.workload-known');
+    if (known) log.info(fields, 'policy.workload-known');
     // Without live connections it is no more than a pod that is about to go.
-    else if (!known && !this.#saidUnknown && connections > 0) {
+    else if (!this.#saidUnknown && connections > 0) {
       log.warn(fields, 'policy.workload-unknown');
     } else return;
     this.#saidUnknown = !known;
