@@ -25,6 +25,7 @@ export function iptablesHostProbes(flavour: IptablesFlavour, ipv6: boolean): Hos
   const save = (family: Family): string => `${programName(flavour, family, 'save')} -t nat`;
   return {
     name: `${CHAIN} (${flavour})`,
+    changes: flavour === 'nft' ? 'generation' : 'digest',
     write: (addresses, probeAddress) =>
       families
         .map((family) => {

@@ -14,6 +14,11 @@ export interface HostProbeScripts {
   readonly name: string;
   /** Makes the rules so from any state. No packet meets a part of them. */
   write(addresses: ProbedAddresses, probeAddress: RedirectOptions['probeAddress']): string;
+  /**
+   * How a change of the namespace's rules shows without a process: as another generation of nftables, or as another digest of all
+   * rules. Neither tells of ipsets.
+   */
+  readonly changes: 'generation' | 'digest';
   /** Prints the rules as they are, always in the same words; nothing where there are none. */
   readonly list: string;
   /** Tells whether this output of {@link list} holds all rules and as many addresses as were written. */
@@ -29,6 +34,7 @@ const PRIORITY = 99;
 /** Writes the table `inet weft-host` in one transaction. */
 export const nftHostProbes: HostProbeScripts = {
   name: TABLE,
+  changes: 'generation',
   write: (addresses, probeAddress) =>
     `nft -f - <<'END'\n${transaction(addresses, probeAddress)}END\n`,
   list: `nft list ruleset inet | sed -n '/^table ${TABLE} /,/^}/p'\n`,

@@ -32,7 +32,13 @@ export const RESTART_SERVING = { baseMs: 10_000, maxMs: 300_000 } as const;
 export const EVENT_REPEAT_MS = 300_000;
 /** The API server refuses longer messages of Events. */
 export const MAX_EVENT_CHARACTERS = 1_024;
-/** Time between two looks at the node's own rules. */
+/** Time between two looks at whether any rule of the node's own namespace changed: kubelet restarts pods whose probes fail for long. */
+export const HOST_RULES_LOOK_MS = {
+  generation: 1_000,
+  /** It reads all rules, of which other programs may have written tens of thousands. */
+  digest: 5_000,
+} as const;
+/** Time between two full reads of the agent's rules there, which show changes of ipsets too. */
 export const HOST_RULES_CHECK_MS = 60_000;
 /** Time for reading the agent's DaemonSet and node when it ends. */
 export const DEPARTURE_READ_MS = 3_000;

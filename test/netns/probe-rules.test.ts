@@ -3,10 +3,12 @@ import { once } from 'node:events';
 import { createServer } from 'node:net';
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../lib/clock/clock.ts';
+import type { Clock } from '../../lib/clock/clock.ts';
 import { closeFd, openNetns } from '../../lib/linux/netns.ts';
 import { listenTcp } from '../../lib/linux/sockets.ts';
 import { chooseHostProbes } from '../../lib/redirect/choose-host-probes.ts';
 import { ProbeRules } from '../../services/node-agent/host/probe-rules.ts';
+import { HOST_RULES_CHECK_MS } from '../../services/node-agent/limits.ts';
 import { keptLog } from '../support/actor-context.ts';
 import { connectNetns, createNetns } from '../support/netns-kit.ts';
 import type { TestNetns } from '../support/netns-kit.ts';
@@ -134,6 +136,47 @@ for (const way of ['nft', 'legacy'] as const) {
     await rules.remove();
     t.notRegex(await node.exec(...EVERYTHING), /weft/i);
     t.deepEqual(failures, []);
+  });
+}
+
+/** Never calls what is due once a minute, and often what is due sooner. */
+const LOOKS_ONLY: Clock = {
+  ...systemClock,
+  every: (ms, run) =>
+    ms === HOST_RULES_CHECK_MS ? { cancel: () => {} } : systemClock.every(20, run),
+};
+
+for (const way of ['nft', 'legacy'] as const) {
+  test(`a flush is answered long before the minute’s full read (${way})`, async (t) => {
+    const node = await createNetns(t, 'node');
+    const chosen = await chooseHostProbes(
+      { flavour: way, ipv6: true },
+      { force: way, lockDir: '/tmp' },
+    );
+    const { log, lines } = keptLog('node-agent');
+    const rules = new ProbeRules({
+      netns: node.path,
+      probeAddress: PROBE,
+      chosen,
+      clock: LOOKS_ONLY,
+      log,
+      supervise: (work) => void work,
+    });
+    t.teardown(() => rules.close());
+    rules.set('u-1', ['10.9.1.2']);
+    rules.start();
+    const whole = async (): Promise<boolean> =>
+      chosen.scripts.holds(
+        await node.exec('sh', '-c', chosen.scripts.list.replace('nft ', '/usr/sbin/nft ')),
+        new Map([['10.9.1.2', 'u-1']]),
+      );
+    await until(whole, { what: 'the rules' });
+    await node.exec('sh', '-c', WAYS[way].clear);
+    await until(() => lines.some(({ message }) => message === 'host.probe-rules-repaired'), {
+      what: 'the repair in the log',
+    });
+    await until(whole, { what: 'the repair' });
+    t.is(rules.problem, null);
   });
 }
 
