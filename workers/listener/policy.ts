@@ -101,7 +101,7 @@ export class PodPolicy {
       for (const { connection } of this.#judged()) connection.cut(noPolicies());
       return;
     }
-    // What was admitted since the last pass was judged by the same.
+    // The same judged what was admitted since the last pass.
     if (program === this.#passed?.program && isDeepStrictEqual(policy, this.#passed.policy)) return;
     for (const { connection, facts } of this.#judged()) {
       const verdict = this.#judge(local, facts);
