@@ -19,7 +19,10 @@ export interface PodEventsDeps {
 
 const COMPONENT = 'weft-node-agent';
 
-/** Writes at most one Event for a pod within {@link EVENT_REPEAT_MS}, unless its message differs. */
+/**
+ * Writes at most one Event for a pod within {@link EVENT_REPEAT_MS}, unless its message differs. While {@link MAX_PODS} writes wait
+ * it writes none: the log tells the same, and the pods come and go for as long as the API server takes nothing.
+ */
 export class PodEvents {
   readonly #deps: PodEventsDeps;
   readonly #last = new Map<string, { readonly message: string; readonly atMs: number }>();
@@ -35,6 +38,7 @@ export class PodEvents {
     const last = this.#last.get(pod.uid);
     const atMs = clock.monotonic();
     if (last?.message === message && atMs - last.atMs < EVENT_REPEAT_MS) return;
+    if (writes.size >= MAX_PODS) return;
     this.#last.delete(pod.uid);
     this.#last.set(pod.uid, { message, atMs });
     evictOldest(this.#last, MAX_PODS);
