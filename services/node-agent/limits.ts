@@ -26,6 +26,10 @@ export const ROWS_RETRY = { baseMs: 100, maxMs: 5_000 } as const;
 export const PEERS_LEARN_MS = 500;
 /** Carried connections have this time when the agent leaves its node for good; it is a part of the agent's own. */
 export const LEAVE_DRAIN_MS = 3_000;
+/** Time between two attempts to take a pod out of the mesh then. */
+export const LEAVE_RETRY_MS = 500;
+/** The part of the drain's time in which no such attempt is repeated: the node's own rules and files go last. */
+export const LEAVE_REST_MS = 5_000;
 /** Delays between restarts of a pod's listeners; each cuts its connections, so they grow while restarts do not help. */
 export const RESTART_SERVING = { baseMs: 10_000, maxMs: 300_000 } as const;
 /** The same Event of a pod is written again after this time. */

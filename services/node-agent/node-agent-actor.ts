@@ -20,7 +20,7 @@ import { Cni } from './cni/cni.ts';
 import { nodeAgentConfig } from './config.ts';
 import type { NodeAgentConfig } from './config.ts';
 import { EnrolmentRows } from './enrolment-rows.ts';
-import { MAX_RULE_WRITERS } from './limits.ts';
+import { LEAVE_REST_MS, MAX_RULE_WRITERS } from './limits.ts';
 import { leavesNode } from './kubernetes/departure.ts';
 import { KubernetesParts } from './kubernetes/kubernetes-parts.ts';
 import { agentMetrics } from './metrics.ts';
@@ -219,7 +219,7 @@ export class NodeAgentActor implements Actor {
   async drain(deadline: Deadline): Promise<void> {
     if (!(await this.#leaves())) return;
     await this.#cni?.remove();
-    await this.#pods?.leaveNode();
+    await this.#pods?.leaveNode(() => deadline.remainingMs() > LEAVE_REST_MS);
     await this.#kubernetes?.leaveNode(deadline);
   }
 

@@ -6,7 +6,7 @@ import { sameNetns } from '../../lib/linux/netns.ts';
 import type { NetnsIdentity } from '../../lib/linux/netns.ts';
 import type { ZdsPod } from '../../lib/zds/agent.ts';
 import { CutLimit } from './cut-limit.ts';
-import { DRIFT_SLICE, FULL_CHECK_MS } from './limits.ts';
+import { DRIFT_SLICE, FULL_CHECK_MS, LEAVE_RETRY_MS } from './limits.ts';
 import { PodEnrolment } from './pod-enrolment.ts';
 import type { PodDeps } from './pod-enrolment.ts';
 import type { Exposure, PodState } from './metrics.ts';
@@ -160,11 +160,14 @@ export class NodeEnrolments {
     });
   }
 
-  /** Removes the rules of every pod, because the agent leaves the node for good. Resolves when each was attempted. */
-  async leaveNode(): Promise<void> {
+  /**
+   * Removes the rules of every pod, because the agent leaves the node for good. Repeats what fails while `mayRepeat` returns true,
+   * and logs the pods that are left.
+   */
+  async leaveNode(mayRepeat: () => boolean): Promise<void> {
     this.#departing = true;
     this.#drift?.cancel();
-    await Promise.all([...this.#pods.values()].map((pod) => pod.leaveNode()));
+    await Promise.all([...this.#pods.values()].map((pod) => this.#takeOut(pod, mayRepeat)));
   }
 
   /** Stops without a change: rules and listeners stay. Resolves once nothing is written any more. */
@@ -174,6 +177,23 @@ export class NodeEnrolments {
     const pods = [...this.#pods.values()];
     this.#pods.clear();
     await Promise.all(pods.map((pod) => pod.release()));
+  }
+
+  /** Rules that are left would lead every connection of the pod to closed ports, and no agent follows that removes them. */
+  async #takeOut(pod: PodEnrolment, mayRepeat: () => boolean): Promise<void> {
+    const { clock, log } = this.#deps;
+    await pod.leaveNode();
+    while (!pod.hasLeft && !this.#stopped && mayRepeat()) {
+      await clock.sleep(LEAVE_RETRY_MS);
+      if (!pod.hasLeft) pod.kick();
+      await pod.settled;
+    }
+    if (pod.hasLeft) return;
+    const { uid, record, reason } = pod;
+    log.error(
+      { uid, namespace: record?.namespace, pod: record?.name, reason },
+      'pod.not-unenrolled',
+    );
   }
 
   #create(uid: string): PodEnrolment {

@@ -94,6 +94,11 @@ export class PodEnrolment {
     return eligibility(this.#record, this.#deps.eligibility).enrol;
   }
 
+  /** Whether the last attempt has brought the pod out of the mesh. */
+  get hasLeft(): boolean {
+    return this.#record === null || (this.state === 'outside' && this.reason === null);
+  }
+
   /** Resolves when no attempt is under way. */
   get settled(): Promise<void> {
     return this.#work;

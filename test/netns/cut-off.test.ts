@@ -66,7 +66,7 @@ test('pods beyond the limit stay open and are told, until a person cuts them off
   const uids = pods.map((_, index) => `u-${index}`);
   await until(() => uids.every((uid) => agent.state(uid) === 'pending'), { what: 'the rules' });
 
-  const releases = await Promise.all(pods.map(seizeTable));
+  const releases = await Promise.all(pods.map((pod) => seizeTable(pod)));
   const exposures = (): readonly string[] =>
     uids.map((uid) => exposure(agent, uid) ?? 'none').toSorted();
   await until(() => String(exposures()) === 'cut,open,open', { what: 'one cut and two open' });

@@ -16,6 +16,7 @@ import { RuleSets } from '../../services/node-agent/rule-sets.ts';
 /** Makes the part of a node agent that writes rules, before a proxy that serves every pod at once. */
 export async function nodeEnrolments(
   scratch: string,
+  log = createLogger({ actor: 'node-agent', level: 'off' }),
 ): Promise<{ readonly enrolments: NodeEnrolments; readonly config: NodeAgentConfig }> {
   const config = nodeAgentConfig.parse({
     REDIS_URL: 'unix:///none',
@@ -23,7 +24,6 @@ export async function nodeEnrolments(
   });
   const { redirect, eligibility, drainMs } = config;
   const tools = await chooseTools({ ipv6: redirect.ipv6, force: 'nft', lockDir: scratch });
-  const log = createLogger({ actor: 'node-agent', level: 'off' });
   const enrolments = new NodeEnrolments({
     zds: {
       ensure: () => Promise.resolve(),

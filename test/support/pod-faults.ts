@@ -16,11 +16,18 @@ export async function listenIn(netns: TestNetns, port: number): Promise<ChildPro
 
 /**
  * Takes the rules of IPv4 away and holds their table, so that no other program can write it, until the returned function is called.
+ * The table has this chain as long.
  */
-export async function seizeTable(pod: TestNetns): Promise<() => Promise<void>> {
+export async function seizeTable(pod: TestNetns, chain?: string): Promise<() => Promise<void>> {
+  const held = chain === undefined ? '' : `chain ${chain} { };`;
   const nft = pod.spawn('/usr/sbin/nft', ['-i'], { stdio: ['pipe', 'ignore', 'inherit'] });
   nft.stdin?.write(
-    ['add table ip nat', 'delete table ip nat', 'add table ip nat { flags owner; }', ''].join('\n'),
+    [
+      'add table ip nat',
+      'delete table ip nat',
+      `add table ip nat { flags owner; ${held} }`,
+      '',
+    ].join('\n'),
   );
   await until(
     async () => (await pod.exec('/usr/sbin/nft', 'list', 'ruleset')).includes('flags owner'),
