@@ -22,6 +22,7 @@ import type { NodeAgentConfig } from './config.ts';
 import { EnrolmentRows } from './enrolment-rows.ts';
 import { LEAVE_REST_MS, MAX_RULE_WRITERS } from './limits.ts';
 import { leavesNode } from './kubernetes/departure.ts';
+import type { Departure } from './kubernetes/departure.ts';
 import { KubernetesParts } from './kubernetes/kubernetes-parts.ts';
 import { agentMetrics } from './metrics.ts';
 import type { AgentMetrics } from './metrics.ts';
@@ -49,7 +50,7 @@ export class NodeAgentActor implements Actor {
   #kubernetes: KubernetesParts | null = null;
   #docker: DockerPods | null = null;
   #pods: NodeEnrolments | null = null;
-  #leaves: () => Promise<boolean> = () => Promise.resolve(false);
+  #departure: (() => Promise<Departure>) | null = null;
 
   constructor(config: NodeAgentConfig) {
     this.#config = config;
@@ -124,7 +125,7 @@ export class NodeAgentActor implements Actor {
       );
     });
     await this.#holdStarts(context, { node, source, pods });
-    this.#leaves = () => leavesNode(config.departure, node, context);
+    this.#departure = () => leavesNode(config.departure, node, context);
   }
 
   async #openKubernetes(
@@ -217,10 +218,21 @@ export class NodeAgentActor implements Actor {
 
   /** The next agent continues unfinished work; only an agent that leaves for good cleans the node up. */
   async drain(deadline: Deadline): Promise<void> {
-    if (!(await this.#leaves())) return;
+    if (!(await this.#departure?.())?.leaves) return;
     await this.#cni?.remove();
+    if (await this.#isReplaced()) return;
     await this.#pods?.leaveNode(() => deadline.remainingMs() > LEAVE_REST_MS);
+    if (await this.#isReplaced()) return;
     await this.#kubernetes?.leaveNode(deadline);
+  }
+
+  /**
+   * Returns whether the DaemonSet has come back to the node since the departure began: its next agent needs what this one would
+   * remove. An uninstallation may take the rights to ask meanwhile, and goes on then.
+   */
+  async #isReplaced(): Promise<boolean> {
+    const departure = await this.#departure?.();
+    return departure !== undefined && departure.told && !departure.leaves;
   }
 
   stop(): Promise<void> {

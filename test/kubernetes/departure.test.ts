@@ -78,7 +78,11 @@ await kubernetesSuite('departure', (test) => {
       await agent('last'),
     ];
     for (const one of [killed, rolled, last]) {
-      t.deepEqual(await one.departure(), { leaves: false, reason: 'the DaemonSet stays' });
+      t.deepEqual(await one.departure(), {
+        leaves: false,
+        told: true,
+        reason: 'the DaemonSet stays',
+      });
     }
     await cluster.delete(killed.pod);
     t.false((await refused(killed)).leaves, 'its pod was deleted by force');

@@ -3,11 +3,13 @@ import { once } from 'node:events';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
+import { present } from '../../lib/errors/assert.ts';
 import { spawnAgent } from '../support/node-agent-kit.ts';
 import { until } from '../support/until.ts';
 import type { Cluster } from './support/cluster.ts';
-import { agentNode } from './support/node-agent.ts';
+import { ADDRESS, agentNode, agentOf, sandbox } from './support/node-agent.ts';
 import type { AgentNode } from './support/node-agent.ts';
+import { pod } from './support/objects.ts';
 import { usedRights } from './support/rbac.ts';
 import { kubernetesSuite } from './support/suite.ts';
 
@@ -35,6 +37,15 @@ async function register(cluster: Cluster, { node, system }: AgentNode): Promise<
         spec: { nodeSelector: ROLE, containers: [{ name: 'agent', image: 'agent' }] },
       },
     },
+  });
+}
+
+function setRole(cluster: Cluster, { node }: AgentNode, role: string | null): Promise<unknown> {
+  return cluster.admin.request({
+    method: 'PATCH',
+    path: `/api/v1/nodes/${node}`,
+    contentType: 'application/merge-patch+json',
+    body: { metadata: { labels: { 'weft.io/role': role } } },
   });
 }
 
@@ -87,16 +98,31 @@ await kubernetesSuite('node-agent-departure', (test) => {
     t.true((await readdir(join(node.cni.binDir, 'weft-cni.d'))).includes('node'));
   });
 
+  test('an agent whose node is given back while it departs leaves the rest to the next one', async (t, cluster) => {
+    const node = await agentNode(t, cluster, { cni: true });
+    await register(cluster, node);
+    const agent = await agentOf(t, node);
+    const namespace = await cluster.namespace('back', { 'istio.io/dataplane-mode': 'ambient' });
+    const [stored] = await cluster.apply(pod(namespace, 'web', { ip: ADDRESS, node: node.node }));
+    const { uid } = present(stored, 'the pod is stored').metadata;
+    await sandbox(t, node, uid);
+    await until(async () => (await traces(node))['probes'] === true, {
+      what: 'the pod is enrolled',
+    });
+    await setRole(cluster, node, null);
+    const drained = agent.drain();
+    // Its carried connections have three seconds then.
+    await until(() => agent.state(uid) === 'leaving', { what: 'the pod leaves' });
+    await setRole(cluster, node, 'mesh');
+    await drained;
+    t.is(agent.state(uid), undefined);
+    t.like(await traces(node), { lists: [PRIMARY], probes: true });
+  });
+
   for (const cni of [true, false]) {
     const plugin = cni ? 'and a plugin' : 'without a plugin';
     test(`a node that no longer matches the DaemonSet is cleaned up, ${plugin}`, async (t, cluster) => {
-      const unmatch = ({ node }: AgentNode): Promise<unknown> =>
-        cluster.admin.request({
-          method: 'PATCH',
-          path: `/api/v1/nodes/${node}`,
-          contentType: 'application/merge-patch+json',
-          body: { metadata: { labels: { 'weft.io/role': null } } },
-        });
+      const unmatch = (node: AgentNode): Promise<unknown> => setRole(cluster, node, null);
       const { left } = await afterSigterm(t, cluster, unmatch, cni);
       t.deepEqual(left, CLEAN);
     });

@@ -18,6 +18,8 @@ type Json = Readonly<Record<string, unknown>>;
 /** Whether the agent leaves its node, and why. */
 export interface Departure {
   readonly leaves: boolean;
+  /** Whether the API server told. */
+  readonly told: boolean;
   readonly reason: string;
 }
 
@@ -35,6 +37,12 @@ export interface DepartureSource {
   readonly namespace: string;
 }
 
+const WITHOUT_SOURCE: Departure = {
+  leaves: false,
+  told: true,
+  reason: 'the agent is not of a DaemonSet',
+};
+
 /**
  * Returns whether the agent leaves the node for good; without a source it never does. Call it while the process still has its
  * rights.
@@ -43,8 +51,8 @@ export async function leavesNode(
   source: DepartureSource | null,
   node: string,
   { clock, log }: { readonly clock: Clock; readonly log: Pick<Logger, 'info'> },
-): Promise<boolean> {
-  if (source === null) return false;
+): Promise<Departure> {
+  if (source === null) return WITHOUT_SOURCE;
   const { connection, namespace } = source;
   const client = new KubernetesClient(await findConnection(connection), {
     clock,
@@ -52,9 +60,9 @@ export async function leavesNode(
   });
   try {
     const place = { namespace, daemonSet: AGENT_DAEMON_SET, node };
-    const { leaves, reason } = await readDeparture(client, place);
-    log.info({ leaves, reason }, 'agent.departure-decided');
-    return leaves;
+    const departure = await readDeparture(client, place);
+    log.info({ ...departure }, 'agent.departure-decided');
+    return departure;
   } finally {
     client.close();
   }
@@ -84,11 +92,12 @@ export async function readDeparture(
     const reading = Promise.all([read('apps', 'daemonsets', daemonSet), read('', 'nodes', node)]);
     if (!(await beforeAbort(signal, reading))) {
       reading.catch(() => undefined);
-      return { leaves: false, reason: 'the API server does not answer' };
+      return { leaves: false, told: false, reason: 'the API server does not answer' };
     }
-    return decideDeparture(...(await reading));
+    return { ...decideDeparture(...(await reading)), told: true };
   } catch (error) {
-    return { leaves: false, reason: `the API server does not tell: ${errorText(error)}` };
+    const reason = `the API server does not tell: ${errorText(error)}`;
+    return { leaves: false, told: false, reason };
   }
 }
 
@@ -106,7 +115,10 @@ async function ifThere(request: Promise<unknown>): Promise<Json | null> {
  * Decides by the objects of the API; null = it does not exist. A node that is not registered is about to be, or its pods end.
  * Pure.
  */
-export function decideDeparture(daemonSet: Json | null, node: Json | null): Departure {
+export function decideDeparture(
+  daemonSet: Json | null,
+  node: Json | null,
+): Omit<Departure, 'told'> {
   if (daemonSet === null) return { leaves: true, reason: 'the DaemonSet is gone' };
   if (part(daemonSet, 'metadata')['deletionTimestamp'] !== undefined) {
     return { leaves: true, reason: 'the DaemonSet is being deleted' };
