@@ -27,7 +27,14 @@ async function main(): Promise<void> {
 }
 
 function thread(): void {
-  for (let index = 0; index < 1_000; index += 1) parentPort?.emit('garbage', { index });
+  // The little garbage made below then causes no collection of its own.
+  collectAll();
+  for (let index = 0; index < 1_000; index += 1) {
+    parentPort?.emit(
+      'garbage',
+      Array.from({ length: 20 }, () => index),
+    );
+  }
   const before = getHeapStatistics().used_heap_size;
   collectYoung();
   parentPort?.postMessage(before - getHeapStatistics().used_heap_size);
