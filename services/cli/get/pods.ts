@@ -18,10 +18,9 @@ export const kind: ResourceKind<PodLine> = {
     'netns',
   ],
   read: async (mesh) => {
-    const [pods, enrolled] = await Promise.all([
-      mesh.pods(),
-      fromEachNode(mesh, 'the node agent', (node) => mesh.enrolments(node)),
-    ]);
+    // One after the other, so that a user who may do neither is always told of the same right.
+    const pods = await mesh.pods();
+    const enrolled = await fromEachNode(mesh, 'the node agent', (node) => mesh.enrolments(node));
     const uids = enrolled.lines
       .filter(({ state }) => state === 'enabled')
       .map(({ podUid }) => podUid);
