@@ -71,7 +71,7 @@ export class TunnelPool {
   #options: Required<PoolOptions>;
   readonly #whole: Required<PoolOptions>;
   readonly #deps: PoolDeps;
-  /** By the peer's address, as few keys share one, and a text of a whole key would have to be made for each connection. */
+  /** The entries of each peer's address. Few keys share one; a text of the whole key would have to be made for each connection. */
   readonly #entries = new Map<string, KeyedEntry[]>();
   /** Idle tunnels, least recently used first, with the timer that releases them. */
   readonly #idle = new Map<ClientTunnel, Timer>();

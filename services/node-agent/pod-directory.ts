@@ -5,6 +5,7 @@ import { open, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock, Timer } from '../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import { schemaProblems } from '../../lib/errors/schema-problems.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { podRecordSchema } from '../../lib/state/pod-record.ts';
 import type { PodRecord } from '../../lib/state/pod-record.ts';
@@ -205,10 +206,7 @@ export function parseRecord(text: string, fileName: string, node: string): PodRe
   }
   const parsed = podRecordSchema.safeParse(value);
   if (!parsed.success) {
-    const problems = parsed.error.issues.map(
-      (issue) => `${issue.path.join('.') || 'record'}: ${issue.message}`,
-    );
-    throw new MeshError('STATE_INVALID', problems.join('; '));
+    throw new MeshError('STATE_INVALID', schemaProblems(parsed.error, 'record'));
   }
   const record = parsed.data;
   if (`${record.uid}.json` !== fileName) {

@@ -2,6 +2,7 @@
 import { isIP } from 'node:net';
 import { z } from 'zod';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { schemaProblems } from '../../../lib/errors/schema-problems.ts';
 import { MAX_EVENT_ADDRESSES } from './limits.ts';
 
 /** A pod whose network stands, and which waits for its enrolment. */
@@ -41,10 +42,7 @@ const schema = z.looseObject({
 export function readAddEvent(body: unknown): AddEvent {
   const parsed = schema.safeParse(body);
   if (!parsed.success) {
-    const problems = parsed.error.issues.map(
-      (issue) => `${issue.path.join('.') || 'event'}: ${issue.message}`,
-    );
-    throw new MeshError('CONFIG_INVALID', problems.join('; '));
+    throw new MeshError('CONFIG_INVALID', schemaProblems(parsed.error, 'event'));
   }
   const { Netns, PodName, PodNamespace, IPs, PodUID, AgentDecides } = parsed.data;
   return {

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { MODE_LABEL, claimOf, labelFacts } from '../../../lib/docker/pod-container.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
+import { schemaProblems } from '../../../lib/errors/schema-problems.ts';
 import { NetnsHandle } from '../../../lib/linux/netns-handle.ts';
 import { addressesOf } from '../../../lib/linux/netns.ts';
 import { canonicalIp } from '../../../lib/net/address.ts';
@@ -40,10 +41,7 @@ export interface HeldContainerDeps {
 export function readHeldContainer(body: unknown, deps: HeldContainerDeps): HeldStart {
   const parsed = schema.safeParse(body);
   if (!parsed.success) {
-    const problems = parsed.error.issues.map(
-      (issue) => `${issue.path.join('.') || 'event'}: ${issue.message}`,
-    );
-    throw new MeshError('CONFIG_INVALID', problems.join('; '));
+    throw new MeshError('CONFIG_INVALID', schemaProblems(parsed.error, 'event'));
   }
   const { ContainerID: id, Pid: pid, Labels: labels } = parsed.data;
   return { pod: `container ${id.slice(0, 12)}`, judge: () => judge({ id, pid, labels }, deps) };

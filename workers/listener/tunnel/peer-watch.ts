@@ -34,7 +34,7 @@ interface Peer {
  */
 export class PeerWatch {
   readonly #deps: PeerWatchDeps;
-  /** By lookup id, in which the mesh names what changed. */
+  /** The peers by lookup id: the mesh tells by these ids what changed. */
   readonly #peers = new Map<string, Peer>();
   /** Lookup ids to ask the mesh about; never more than there are peers. */
   readonly #due = new Set<string>();
