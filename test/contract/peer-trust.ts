@@ -4,7 +4,12 @@ import type { ExecutionContext, TestFn } from 'ava';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { systemClock } from '../../lib/clock/clock.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
-import type { ClientTunnel, HboneEngine, TunnelStream } from '../../lib/hbone/engine.ts';
+import type {
+  ClientTunnel,
+  HboneEngine,
+  IncomingRequest,
+  TunnelStream,
+} from '../../lib/hbone/engine.ts';
 import { PeerTrust } from '../../lib/hbone/peer-trust.ts';
 import { REVERIFIED_PER_TURN } from '../../lib/hbone/limits.ts';
 import { NO_REVOCATIONS, parseRevocationLists } from '../../lib/identity/crl.ts';
@@ -319,21 +324,20 @@ function unread(test: TestFn, engine: HboneEngine): void {
   });
 }
 
+/** Accepts a request, and leaves its stream open. */
+function keepOpen(incoming: IncomingRequest): Promise<void> {
+  incoming.accept({})?.duplex.on('error', () => {});
+  return Promise.resolve();
+}
+
 function roots(test: TestFn, engine: HboneEngine): void {
   test('a peer whose root is removed drains, and is cut when the time is up; others go on', async (t) => {
     const [old, fresh] = [await createTunnelPki('old'), await createTunnelPki('new')];
     const both = old.rootPem + fresh.rootPem;
     const trust = peerTrust(false, 200);
     const server = await fresh.issue(SERVER, { rootsPem: both });
-    const fixture = await serveTunnels(
-      t,
-      trust.guard(engine),
-      tunnelOptions(credentials(server)),
-      (incoming) => {
-        incoming.accept({})?.duplex.on('error', () => {});
-        return Promise.resolve();
-      },
-    );
+    const serving = tunnelOptions(credentials(server));
+    const fixture = await serveTunnels(t, trust.guard(engine), serving, keepOpen);
     const [distrusted, trusted] = await Promise.all(
       [old, fresh].map(async (pki) => {
         const own = credentials(await pki.issue(CLIENT, { rootsPem: both }));
@@ -358,15 +362,8 @@ function roots(test: TestFn, engine: HboneEngine): void {
     const clock = new FakeClock();
     const trust = peerTrust(false, HOUR_MS, clock);
     const server = await old.issue(SERVER);
-    const fixture = await serveTunnels(
-      t,
-      trust.guard(engine),
-      tunnelOptions(credentials(server)),
-      (incoming) => {
-        incoming.accept({})?.duplex.on('error', () => {});
-        return Promise.resolve();
-      },
-    );
+    const serving = tunnelOptions(credentials(server));
+    const fixture = await serveTunnels(t, trust.guard(engine), serving, keepOpen);
     const own = tunnelOptions(credentials(await old.issue(CLIENT)));
     const tunnel = await openTunnel(t, engine, fixture.port, own);
     const { duplex } = await tunnel.open(request);

@@ -66,6 +66,7 @@ export class BootRoles {
     const ended = running.exit.then(({ code, stdout, stderr }) => {
       throw new Error(`${role} ended with ${code}:\n${stdout.slice(-2_000)}${stderr}`);
     });
+    // Tests kill it later: its end is a failure only until it answers.
     ended.catch(() => undefined);
     await Promise.race([until(() => this.#answers(role), { what: `${role} to answer` }), ended]);
   }

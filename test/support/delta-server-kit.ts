@@ -3,17 +3,16 @@ import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../lib/clock/clock.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
-import { openGrpcClient } from '../../lib/grpc/client.ts';
 import type { SecureClient } from '../../lib/grpc/client.ts';
 import { bindGrpcServer, createGrpcServer } from '../../lib/grpc/server.ts';
 import { TokenVerifier } from '../../lib/identity/token.ts';
 import { MetricRegistry } from '../../lib/metrics/registry.ts';
-import { XDS_MESSAGE_BYTES_MAX } from '../../lib/xds/delta-client.ts';
 import { DeltaServer, MAX_REQUEST_BYTES, deltaService } from '../../lib/xds/delta-server.ts';
 import type { ResourceType } from '../../lib/xds/type-urls.ts';
 import type { ServedResource } from '../../lib/xds/wire.ts';
 import { keptLog } from './actor-context.ts';
 import { makeCredentials } from './ads-server.ts';
+import { openDeltaClient } from './delta-test-client.ts';
 import type { DeltaTarget } from './delta-test-client.ts';
 import { makeScratch } from './leftovers.ts';
 import { plainResource } from './plain-resource.ts';
@@ -107,16 +106,7 @@ export async function serveDelta(
     delta,
     issuer,
     target: { address, rootCa, token },
-    open: (authToken) =>
-      openGrpcClient({
-        address,
-        rootCa,
-        altHostname: null,
-        authToken,
-        clusterId: 'Kubernetes',
-        headers: {},
-        maxReceiveBytes: XDS_MESSAGE_BYTES_MAX,
-      }),
+    open: (authToken) => openDeltaClient({ address, rootCa, token: authToken }),
     metrics: () => metrics.render(),
   };
 }

@@ -4,6 +4,8 @@ import type { ClientDuplexStream, ServiceError } from '@grpc/grpc-js';
 import type { ExecutionContext } from 'ava';
 import { envoy } from '#proto/weft.js';
 import { openGrpcClient } from '../../lib/grpc/client.ts';
+import type { SecureClient } from '../../lib/grpc/client.ts';
+import { XDS_MESSAGE_BYTES_MAX } from '../../lib/xds/delta-client.ts';
 import { DELTA_METHOD } from '../../lib/xds/type-urls.ts';
 import { until } from './until.ts';
 
@@ -43,17 +45,22 @@ export interface TestStream {
 export const TEST_NODE_ID =
   'ztunnel~10.200.0.11~ztunnel-node-1.istio-system~istio-system.svc.cluster.local';
 
-/** Opens a stream, closed with the test. */
-export function openTestStream(t: ExecutionContext, target: DeltaTarget): TestStream {
-  const client = openGrpcClient({
-    address: target.address,
-    rootCa: target.rootCa,
+/** Opens a client as nodes have it. Its owner closes it. */
+export function openDeltaClient({ address, rootCa, token }: DeltaTarget): SecureClient {
+  return openGrpcClient({
+    address,
+    rootCa,
     altHostname: null,
-    authToken: target.token,
+    authToken: token,
     clusterId: 'Kubernetes',
     headers: {},
-    maxReceiveBytes: 200 * 1024 * 1024,
+    maxReceiveBytes: XDS_MESSAGE_BYTES_MAX,
   });
+}
+
+/** Opens a stream, closed with the test. */
+export function openTestStream(t: ExecutionContext, target: DeltaTarget): TestStream {
+  const client = openDeltaClient(target);
   const raw = (bytes: Buffer): Buffer => bytes;
   const call: ClientDuplexStream<Buffer, Buffer> = client.makeBidiStreamRequest(
     DELTA_METHOD,

@@ -43,6 +43,7 @@ export class SteadyClient {
         const asked = this.#ask().finally(() => this.#open.delete(asked));
         this.#open.add(asked);
       }
+      // The pace of the load; nothing waits for it.
       await systemClock.sleep(PACE_MS);
     }
   }

@@ -3,13 +3,11 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { status } from '@grpc/grpc-js';
 import test from 'ava';
-import { openGrpcClient } from '../../../lib/grpc/client.ts';
-import { XDS_MESSAGE_BYTES_MAX } from '../../../lib/xds/delta-client.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../../lib/xds/type-urls.ts';
 import { createControlPlaneKit } from '../../support/control-plane-kit.ts';
 import { followDelta } from '../../support/delta-follower.ts';
 import { manyResources, serveDelta } from '../../support/delta-server-kit.ts';
-import { namesOf, openTestStream } from '../../support/delta-test-client.ts';
+import { namesOf, openDeltaClient, openTestStream } from '../../support/delta-test-client.ts';
 import { FakeClock } from '../../support/fake-clock.ts';
 import { makeScratch } from '../../support/leftovers.ts';
 import { nodeSubject } from '../../support/token-issuer.ts';
@@ -45,18 +43,8 @@ test('a stream ends at its greatest age, and the client resumes without being se
   const kit = await createControlPlaneKit(t);
   const actor = await kit.start({ KEEPALIVE_MAX_SERVER_CONNECTION_AGE: '2s' });
   await kit.api.apply(BASE);
-  const { address, rootCa, token } = await kit.target();
-  const follower = followDelta(t, () =>
-    openGrpcClient({
-      address,
-      rootCa,
-      altHostname: null,
-      authToken: token,
-      clusterId: 'Kubernetes',
-      headers: {},
-      maxReceiveBytes: XDS_MESSAGE_BYTES_MAX,
-    }),
-  );
+  const target = await kit.target();
+  const follower = followDelta(t, () => openDeltaClient(target));
   await until(
     () =>
       follower.held.get(ADDRESS_TYPE)?.size === 2 &&

@@ -3,11 +3,10 @@ import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
 import test from 'ava';
-import { openGrpcClient } from '../../../lib/grpc/client.ts';
-import { XDS_MESSAGE_BYTES_MAX } from '../../../lib/xds/delta-client.ts';
 import { ADDRESS_TYPE } from '../../../lib/xds/type-urls.ts';
 import { followDelta } from '../../support/delta-follower.ts';
 import { manyResources, serveDelta } from '../../support/delta-server-kit.ts';
+import { openDeltaClient } from '../../support/delta-test-client.ts';
 import { until } from '../../support/until.ts';
 
 /** Longer than the client waits for a TCP connection. */
@@ -27,14 +26,10 @@ test('a handshake that takes longer than a TCP connection may is waited for, on 
     gate.close();
   });
   const follower = followDelta(t, () =>
-    openGrpcClient({
+    openDeltaClient({
       address: `https://127.0.0.1:${(gate.address() as AddressInfo).port}`,
       rootCa,
-      altHostname: null,
-      authToken: token,
-      clusterId: 'Kubernetes',
-      headers: {},
-      maxReceiveBytes: XDS_MESSAGE_BYTES_MAX,
+      token,
     }),
   );
   const ends = (): unknown[] =>

@@ -214,6 +214,7 @@ test('no order in which a node starts its agent, proxy, Redis and ingester leave
         const client = clientOf(`demo-${late}`, api);
         return { client, refused };
       });
+      // Awaited below; a role that fails to start is to be told first.
       started.catch(() => undefined);
       try {
         for (const role of order) {
