@@ -16,6 +16,15 @@ std::string rst(uint32_t code, uint32_t id = 1) { return frame(RST_STREAM, 0, id
 
 // The largest allocation since it was set to 0.
 size_t largest = 0;
+// The memory of the last link.
+const uint8_t* lastLink = nullptr;
+
+// Whether that link keeps a secret of the rig, which repeats one byte.
+bool keepsSecret(char byte) {
+  const std::string secret(secretBytes(Suite::AES_128_GCM_SHA256), byte);
+  const std::string link(reinterpret_cast<const char*>(lastLink), sizeof(Link));
+  return link.find(secret) != std::string::npos;
+}
 
 }  // namespace
 
@@ -23,6 +32,7 @@ void* operator new(size_t size) {
   largest = std::max(largest, size);
   void* memory = malloc(size);
   if (memory == nullptr) abort();
+  if (size == sizeof(Link)) lastLink = static_cast<const uint8_t*>(memory);
   return memory;
 }
 void operator delete(void* memory) noexcept { free(memory); }
@@ -204,28 +214,79 @@ TEST(halfOpen, "ten thousand streams that nobody answers hold no more than the w
   close(application);
 }
 
-TEST(unknownUnread, "a link is not read while the listener does not know of much that is held") {
-  Rig rig({.streamWindow = 8 << 20, .connectionWindow = 8 << 20});
+TEST(endedLink, "a link that has ended and only delivers keeps no secret") {
+  Rig rig({.streamWindow = 1 << 20, .connectionWindow = 1 << 20});
+  int ends[2];
+  tcpPair(ends, 4'096);
+  rig.send(OPEN_1);
+  rig.attachFd(1, ends[1]);
+  shutdown(ends[0], SHUT_WR);
+  for (int index = 0; index < 20; index += 1) rig.send(data(std::string(15'000, 'x')));
+  rig.send(END_1);
+  rig.run();
+  CHECK(keepsSecret(1) && keepsSecret(2));
+  close(rig.peerFd);
+  rig.peerFd = -1;
+  rig.run();
+  CHECK(rig.gone() != nullptr);
+  EQUAL(rig.pump.counters.links.load(), 1u);
+  CHECK(!keepsSecret(1) && !keepsSecret(2));
+  close(ends[0]);
+}
+
+TEST(unknownShare, "a link is not read while the listener does not know of a quarter of its window") {
+  Rig rig({.streamWindow = 2 << 20, .connectionWindow = 2 << 20});
   int ends[2];
   tcpPair(ends, 4'096);
   rig.send(OPEN_1);
   rig.attachFd(1, ends[1]);
   rig.listener->holdsBack = true;
-  // The rest waits in the kernel.
-  for (int index = 0; index < 34; index += 1) {
+  for (int index = 0; index < 60; index += 1) {
     rig.send(data(std::string(15'000, 'x')));
     rig.run();
   }
-  CHECK(rig.counts->received > MAX_UNKNOWN_BYTES);
-  CHECK(rig.counts->received < MAX_UNKNOWN_BYTES + 40'000);
+  CHECK(rig.counts->received > 512 * 1'024);
+  CHECK(rig.counts->received < 512 * 1'024 + 40'000);
+  close(ends[0]);
+}
+
+TEST(unknownUnread, "links are not read while the listener does not know of much that is held, and one slow reader stops no link") {
+  Rig rig({.streamWindow = 16 << 20, .connectionWindow = 64 << 20});
+  int ends[2];
+  tcpPair(ends, 4'096);
+  rig.send(OPEN_1 + OPEN_3);
+  rig.attachFd(1, ends[1]);
+  const int other = rig.attach(3);
+  rig.listener->holdsBack = true;
+  constexpr size_t PIECE = 15'000;
+  size_t sent = 0;
+  const auto sendMore = [&](int64_t until) {
+    for (; rig.counts->received <= until && sent < (12u << 20); sent += PIECE) {
+      rig.send(data(std::string(PIECE, 'x')));
+      rig.run();
+    }
+  };
+  sendMore(4 << 20);
+  rig.send(data("beside", 3));
+  rig.run();
+  EQUAL(take(other), std::string("beside"));
+  sendMore(MAX_UNKNOWN_BYTES_OF_ALL);
+  // The rest waits in the kernel.
+  for (int index = 0; index < 8; index += 1, sent += PIECE) {
+    rig.send(data(std::string(PIECE, 'x')));
+    rig.run();
+  }
+  CHECK(rig.counts->received > MAX_UNKNOWN_BYTES_OF_ALL);
+  CHECK(rig.counts->received < MAX_UNKNOWN_BYTES_OF_ALL + 40'000);
   // It goes on when the socket has taken bytes.
   size_t got = 0;
-  for (int round = 0; round < 2'000 && got < 510'000; round += 1) {
+  for (int round = 0; round < 40'000 && got < sent; round += 1) {
     got += take(ends[0]).size();
     rig.run();
   }
-  EQUAL(got, 510'000u);
+  EQUAL(got, sent);
   close(ends[0]);
+  close(other);
 }
 
 TEST(boundedOutput, "a peer that reads nothing bounds what is read from applications") {
@@ -327,6 +388,52 @@ TEST(fairness, "small streams are not behind a bulk one") {
   // After what was encrypted before, the small ones come within one turn of the bulk stream each.
   const size_t first = rig.plain.find("small");
   CHECK(last - first <= TURN_BYTES + 4'096);
+  for (const int fd : applications) close(fd);
+}
+
+// A link with a bulk stream, which has read much already, and quick ones. Returns their applications, the bulk one first.
+std::vector<int> bulkAndQuick(Rig* rig, size_t quick) {
+  std::string open;
+  for (uint32_t id = 1; id <= 1 + 2 * quick; id += 2) {
+    open += frame(HEADERS, FLAG_END_HEADERS, id, "\x82") + frame(WINDOW_UPDATE, 0, id, number(1 << 30));
+  }
+  rig->send(open + frame(WINDOW_UPDATE, 0, 0, number(1 << 30)));
+  std::vector<int> applications;
+  for (uint32_t id = 1; id <= 1 + 2 * quick; id += 2) applications.push_back(rig->attach(id));
+  const std::string body(100'000, 'b');
+  CHECK(::write(applications[0], body.data(), body.size()) == static_cast<ssize_t>(body.size()));
+  rig->run();
+  // The end of what a bulk application writes at a time may be small.
+  CHECK(::write(applications[0], "b", 1) == 1);
+  rig->run();
+  CHECK(rig->plain.size() > body.size());
+  rig->plain.clear();
+  // Waits for the next round.
+  CHECK(::write(applications[0], body.data(), body.size()) == static_cast<ssize_t>(body.size()));
+  return applications;
+}
+
+TEST(quickFirst, "a stream that waits for answers goes before the next bytes of a bulk one") {
+  Rig rig;
+  const std::vector<int> applications = bulkAndQuick(&rig, 1);
+  CHECK(::write(applications[1], "small", 5) == 5);
+  rig.run();
+  EQUAL(rig.plain.find("small"), FRAME_HEADER_BYTES);
+  CHECK(rig.plain.size() > 100'000);
+  for (const int fd : applications) close(fd);
+}
+
+TEST(quickShare, "many streams that wait for answers leave half of each batch to a bulk one") {
+  Rig rig;
+  const std::vector<int> applications = bulkAndQuick(&rig, 40);
+  const std::string answer(SMALL_READ_BYTES - 1, 'q');
+  for (size_t index = 1; index < applications.size(); index += 1) {
+    CHECK(::write(applications[index], answer.data(), answer.size()) == static_cast<ssize_t>(answer.size()));
+  }
+  rig.run();
+  // In full batches and in small ones.
+  CHECK(rig.plain.find('b') <= BATCH_BYTES / 2 + FRAME_HEADER_BYTES);
+  CHECK(rig.plain.size() > 40 * answer.size() + 100'000);
   for (const int fd : applications) close(fd);
 }
 

@@ -36,6 +36,7 @@ const Case FAULTS[] = {
     {"a CONTINUATION of another stream", frame(HEADERS, 0, 1, "\x82") + frame(CONTINUATION, FLAG_END_HEADERS, 3, "a"), PROTOCOL_ERROR},
     {"HEADERS of 40,000 bytes", frame(HEADERS, FLAG_END_HEADERS, 1, std::string(40'000, 'h')), ENHANCE_YOUR_CALM},
     {"a CONTINUATION of 40,000 bytes", frame(HEADERS, 0, 1, "h") + frame(CONTINUATION, 0, 1, std::string(40'000, 'h')), ENHANCE_YOUR_CALM},
+    {"the beginning of a PUSH_PROMISE", frame(PUSH_PROMISE, FLAG_END_HEADERS, 1, std::string(65'536, 'p')).substr(0, 9), PROTOCOL_ERROR},
     {"HEADERS without a stream", frame(HEADERS, FLAG_END_HEADERS, 0, "\x82"), PROTOCOL_ERROR},
     {"DATA without a stream", data(0, "a"), PROTOCOL_ERROR},
     {"DATA on an idle stream", data(1, "a"), PROTOCOL_ERROR},
@@ -148,6 +149,21 @@ TEST(streamFaults, "a breach on a stream resets the stream only") {
   }
 }
 
+TEST(dataFirst, "DATA before an answer resets the stream, and its bytes reach nobody") {
+  for (const bool isAnswered : {false, true}) {
+    Rig rig({.isServer = false});
+    rig.command(Command::Kind::STREAM, 1);
+    if (isAnswered) rig.send(frame(HEADERS, FLAG_END_HEADERS, 1, "\x88"));
+    rig.send(data(1, "early"));
+    const int application = rig.attach(1);
+    rig.run();
+    EQUAL(rig.sent(rst(1, PROTOCOL_ERROR)), !isAnswered);
+    EQUAL(take(application), isAnswered ? "early" : "");
+    EQUAL(rig.fault(), 1'000u);
+    close(application);
+  }
+}
+
 TEST(contentLength, "announced content must come in full, and no more") {
   for (const bool before : {true, false}) {
     for (const int64_t announced : {3, 4, 5}) {
@@ -232,7 +248,7 @@ TEST(unreadAnswers, "a peer that reads nothing loses the link, not the memory") 
 TEST(deafReader, "without a reader of control frames the link is not read") {
   Rig rig;
   rig.listener->holdsBack = true;
-  const std::string pings = repeat(frame(PING, 0, 0, "12345678"), 2'000);
+  const std::string pings = repeat(frame(PING, 0, 0, "12345678"), 8'000);
   rig.send(pings);
   rig.send(pings);
   rig.run();

@@ -58,6 +58,33 @@ constexpr uint32_t DONE = 0, PEER_RESET = 1, SOCKET = 2, UNREAD = 3, CUT = 4, LI
 
 }  // namespace
 
+TEST(contentAfterInterim, "content between an interim answer and the final one resets the stream") {
+  Rig rig({.isServer = false});
+  rig.command(Command::Kind::STREAM, 1);
+  const int application = rig.attach(1);
+  rig.send(frame(HEADERS, FLAG_END_HEADERS, 1, "\x48\x03" "103"));
+  rig.send(frame(DATA, 0, 1, "early") + frame(HEADERS, FLAG_END_HEADERS, 1, "\x88") + frame(DATA, FLAG_END_STREAM, 1, "late"));
+  rig.run();
+  CHECK(rig.sent(frame(RST_STREAM, 0, 1, number(PROTOCOL_ERROR))));
+  const Event* ended = rig.listener->first(EventKind::ENDED);
+  CHECK(ended != nullptr && ended->cause == static_cast<uint32_t>(StreamCause::BROKE));
+  close(application);
+}
+
+TEST(resetOfClosed, "a stream that has ended in both directions is not reset") {
+  Rig rig;
+  rig.send(OPEN_1);
+  const int application = rig.attach(1);
+  rig.send(END_1);
+  shutdown(application, SHUT_WR);
+  rig.run();
+  const Event* ended = rig.listener->first(EventKind::ENDED);
+  CHECK(ended != nullptr && ended->cause == static_cast<uint32_t>(StreamCause::DONE));
+  rig.command(Command::Kind::RESET, 1, CANCEL);
+  CHECK(!rig.sent(frame(RST_STREAM, 0, 1, number(CANCEL))));
+  close(application);
+}
+
 TEST(halfClose, "each direction ends on its own, and both make the stream done") {
   for (const bool peerFirst : {true, false}) {
     Joined rig;
@@ -89,6 +116,22 @@ TEST(halfClose, "each direction ends on its own, and both make the stream done")
     EQUAL(end->flags, PEER_ENDED | WE_ENDED | WAS_ATTACHED);
     EQUAL(rig.pump.counters.streams.load(), 0u);
   }
+}
+
+TEST(urgent, "the bytes behind urgent data follow without another event") {
+  Joined rig;
+  // All of it before the next look at the socket, and once more when it is watched.
+  for (const char* round : {"one", "two"}) {
+    for (const auto& [bytes, flags] : {std::pair{"before ", 0}, std::pair{"!", static_cast<int>(MSG_OOB)}, std::pair{"behind ", 0}}) {
+      CHECK(::send(rig.application, bytes, strlen(bytes), MSG_NOSIGNAL | flags) > 0);
+    }
+    rig.settle();
+    CHECK(rig.sent(data("before ")) && rig.sent(data("behind ")));
+    rig.plain.clear();
+    rig.write(round);
+    CHECK(rig.sent(data(round)));
+  }
+  EQUAL(rig.cause(), LIVES);
 }
 
 TEST(firstBytes, "bytes read before go to the stream first, given ones to the socket, uncounted") {
@@ -197,6 +240,7 @@ TEST(closedAfterEnd, "an application that ended and takes no more costs only the
     Rig rig({.isServer = isServer});
     if (isServer) rig.send(OPEN_1);
     else rig.command(Command::Kind::STREAM, 1);
+    if (!isServer) rig.send(frame(HEADERS, FLAG_END_HEADERS, 1, "\x88"));
     int ends[2];
     tcpPair(ends);
     rig.attachFd(1, ends[1]);
@@ -383,6 +427,24 @@ TEST(closedBeforeRead, "an application that was gone before its last bytes were 
   CHECK(rig.plain.find(rst(NO_ERROR)) > last && rig.sent(rst(NO_ERROR)));
   const Event* end = rig.listener->first(EventKind::ENDED);
   CHECK(end != nullptr && end->cause == UNREAD);
+}
+
+TEST(endsWithoutWindow, "an application's end and its reset need no window, of the stream or of the connection") {
+  for (const bool ofConnection : {true, false}) {
+    for (const bool isReset : {true, false}) {
+      Joined rig;
+      if (ofConnection) rig.send(frame(WINDOW_UPDATE, 0, 1, number(1 << 20)));
+      else rig.send(frame(WINDOW_UPDATE, 0, 0, number(1 << 20)));
+      rig.run();
+      rig.write(std::string(DEFAULT_WINDOW, 'x'));
+      if (isReset) rig.resetApplication();
+      else shutdown(rig.application, SHUT_WR);
+      rig.settle();
+      EQUAL(rig.sent(END_1), !isReset);
+      EQUAL(rig.sent(rst(CONNECT_ERROR)), isReset);
+      EQUAL(rig.cause(), isReset ? SOCKET : LIVES);
+    }
+  }
 }
 
 TEST(refused, "a socket for a stream that was answered with its end is reset") {

@@ -27,6 +27,28 @@ std::string anyFrames(Input* input, uint32_t id) {
   }
 }
 
+// Offers one end of a pair to a stream, and returns the other.
+int offer(Rig* rig, uint32_t id) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) abort();
+  Command command{};
+  command.kind = Command::Kind::OFFER;
+  command.link = 1;
+  command.stream = id;
+  command.fd = ends[0];
+  command.counts = std::make_shared<StreamCounts>();
+  rig->pump.post(std::move(command));
+  rig->run();
+  return ends[1];
+}
+
+// As if JavaScript took all events that wait.
+void catchUp(Rig* rig) {
+  LinkCounts* counts = rig->counts.get();
+  counts->heldTold = false;
+  rig->pump.handled(1, counts, counts->waitingEvents, counts->waitingBytes, counts->received);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t length) {
@@ -53,11 +75,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t length) {
         else shutdown(fd, choice % 2 == 0 ? SHUT_WR : SHUT_RDWR);
       } else if (choice < 160) rig.control(anyFrames(&input, id));
       else if (choice < 165) rig.stalls = !rig.stalls;
+      else if (choice < 180) applications.push_back(offer(&rig, id));
+      else if (choice < 185) {
+        // As its thread of JavaScript does with what it takes back.
+        if (const int fd = rig.pump.recall(1, id); fd >= 0) resetAndClose(fd);
+      } else if (choice < 190) {
+        if (rig.listener->holdsBack) catchUp(&rig);
+        rig.listener->holdsBack = !rig.listener->holdsBack;
+      }
       else {
         static constexpr Command::Kind KINDS[] = {
             Command::Kind::STREAM, Command::Kind::END, Command::Kind::REMOTE_END, Command::Kind::EXPECT,
             Command::Kind::RESET, Command::Kind::PEER_SETTINGS, Command::Kind::WINDOWS, Command::Kind::PRESSURE,
-            Command::Kind::REKEY, Command::Kind::RESUME, Command::Kind::STREAM, Command::Kind::FINISH};
+            Command::Kind::REKEY, Command::Kind::RESUME, Command::Kind::STREAM, Command::Kind::JOIN,
+            Command::Kind::FINISH};
         // A link that is told to finish takes part in little that follows.
         const size_t kinds = choice == 255 ? std::size(KINDS) : std::size(KINDS) - 1;
         const Command::Kind kind = KINDS[choice % kinds];
@@ -72,6 +103,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t length) {
       }
       rig.run();
     }
+    if (rig.listener->holdsBack) catchUp(&rig);
+    rig.listener->holdsBack = false;
     rig.command(Command::Kind::DESTROY);
     hold(rig.gone() != nullptr, "the link did not end");
     // Streams that only deliver outlive it, until nobody listens.
@@ -88,6 +121,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t length) {
     if (event.kind != EventKind::ENDED) continue;
     hold(std::find(ended.begin(), ended.end(), event.stream) == ended.end(), "a stream ended twice");
     ended.push_back(event.stream);
+    // As JavaScript does with an offered socket that comes back.
+    if (event.counts == nullptr) continue;
+    if (const int fd = event.counts->unused.exchange(-1); fd >= 0) resetAndClose(fd);
   }
   hold(listener->count(EventKind::GONE) == 1, "the link did not end once");
   for (const int fd : applications) {

@@ -58,6 +58,24 @@ struct Offered : Rig {
 
 }  // namespace
 
+TEST(joinBehindContent, "an offered socket is not joined by an answer behind content") {
+  Offered rig;
+  rig.send(answer("\x48\x03" "103") + data("early") + answer("\x88") + data("late", FLAG_END_STREAM));
+  rig.run();
+  CHECK(rig.sent(frame(RST_STREAM, 0, 1, number(PROTOCOL_ERROR))));
+  CHECK(rig.recall() >= 0);
+}
+
+TEST(twoSockets, "a stream with a socket takes no other") {
+  Offered rig;
+  const int second = rig.attach(1);
+  bool isEnded = false;
+  int error = 0;
+  take(second, &isEnded, &error);
+  CHECK(isEnded || error != 0);
+  close(second);
+}
+
 TEST(plainAnswer, "a plain 200 joins the stream at once, and bytes flow both ways") {
   Offered rig;
   rig.say("early");

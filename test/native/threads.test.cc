@@ -302,7 +302,7 @@ TEST(commands, "commands of several threads race with bytes, ends and the end of
             session.client->open(id, ends[1]);
           }
           [[maybe_unused]] const ssize_t got = ::send(ends[0], "question", 8, MSG_NOSIGNAL | MSG_DONTWAIT);
-          switch (random() % 6) {
+          switch (random() % 8) {
             case 0:
               session.client->post(Command::Kind::RESET, id, 8);
               break;
@@ -317,6 +317,15 @@ TEST(commands, "commands of several threads race with bytes, ends and the end of
               break;
             case 4:
               session.client->control(frame(PING, 0, 0, "12345678"));
+              break;
+            case 5:
+              if (const int fd = session.near.recall(1, id); fd >= 0) {
+                resetAndClose(fd);
+                session.client->post(Command::Kind::RESET, id, 8);
+              }
+              break;
+            case 6:
+              session.client->post(Command::Kind::JOIN, id);
               break;
             default:
               break;

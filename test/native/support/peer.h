@@ -265,6 +265,14 @@ class Rig {
   std::string raw_;
 };
 
+// Returns the bytes that have come to an application.
+inline std::string takeCome(int fd) {
+  std::string all;
+  char bytes[65'536];
+  for (ssize_t got = 0; (got = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT)) > 0;) all.append(bytes, static_cast<size_t>(got));
+  return all;
+}
+
 // Returns the bytes that an application receives; `*ended` tells its end of input, `*error` a failure. Waits a little, since a
 // busy kernel delivers late.
 inline std::string take(int fd, bool* ended = nullptr, int* error = nullptr) {

@@ -57,8 +57,9 @@ struct LinkCounts {
   std::atomic<bool> paused{false};
 };
 
-constexpr uint32_t MAX_WAITING_EVENTS = 1'024;
-constexpr uint32_t MAX_WAITING_BYTES = 65'536;
+// What 500 new streams a second tell while their thread is busy for two seconds.
+constexpr uint32_t MAX_WAITING_EVENTS = 4'096;
+constexpr uint32_t MAX_WAITING_BYTES = 256 * 1'024;
 
 struct Event {
   EventKind kind;

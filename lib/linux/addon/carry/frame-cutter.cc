@@ -149,6 +149,8 @@ Fault FrameCutter::checkOrder() const {
   }
   const bool greets = header_.type == SETTINGS && (header_.flags & FLAG_ACK) == 0;
   if (!greeted_ && !greets) return {"sent a frame before its SETTINGS", PROTOCOL_ERROR};
+  // No side accepts it. Its bytes, up to the size of a frame, must not be gathered first.
+  if (header_.type == PUSH_PROMISE) return {"sent a PUSH_PROMISE", PROTOCOL_ERROR};
   return {};
 }
 

@@ -27,7 +27,7 @@ bool isOk(const FrameHeader& header, const uint8_t* block) {
 void Link::read() {
   if (!readable_ || dead_) return;
   uint8_t* scratch = pump_->readScratch();
-  waits_ = !deaf_ && (waitsForReader() || isUnknown(MAX_UNKNOWN_BYTES));
+  waits_ = !deaf_ && (waitsForReader() || isUnheard());
   if (waits_) return;
   const size_t kept = deaf_ ? 0 : partial_.size();
   memcpy(scratch, partial_.data(), kept);
@@ -145,6 +145,8 @@ Fault Link::dataBegins(const FrameHeader& header) {
   if (stream == nullptr) return stray(header.id);
   if (stream->remoteEnded) {
     stream->reset(StreamCause::BROKE, STREAM_CLOSED);
+  } else if (!stream->headed) {
+    stream->reset(StreamCause::BROKE, PROTOCOL_ERROR);
   } else if (!stream->receiveWindow.take(header.length)) {
     stream->reset(StreamCause::BROKE, FLOW_CONTROL_ERROR);
   } else {
@@ -204,7 +206,8 @@ Fault Link::control(const FrameHeader& header, const uint8_t* frame) {
   }
   Stream* stream = find(header.id);
   if (stream == nullptr) return {};
-  if (header.type == HEADERS && stream->offered() && isOk(header, frame + FRAME_HEADER_BYTES)) {
+  const bool isFirst = stream->content == 0;
+  if (header.type == HEADERS && isFirst && stream->offered() && isOk(header, frame + FRAME_HEADER_BYTES)) {
     stream->join();
     return {};
   }
@@ -216,8 +219,15 @@ Fault Link::control(const FrameHeader& header, const uint8_t* frame) {
 }
 
 Fault Link::headersEnd(uint32_t id, bool endStream) {
-  Stream* stream = endStream ? find(id) : nullptr;
-  if (stream != nullptr) stream->remoteEnded = true;
+  Stream* stream = find(id);
+  if (stream == nullptr) return {};
+  // Content is followed by trailers only (RFC 9113 §8.1).
+  if (stream->content > 0 && !endStream) {
+    stream->reset(StreamCause::BROKE, PROTOCOL_ERROR);
+    return {};
+  }
+  stream->headed = true;
+  if (endStream) stream->remoteEnded = true;
   return {};
 }
 
@@ -232,9 +242,9 @@ Fault Link::idle() {
 Fault Link::stray(uint32_t id) {
   if (isIdle(id)) return {"sent DATA on a stream that was never opened", PROTOCOL_ERROR};
   // The peer sent it before it knew.
-  if (std::find(resets_.begin(), resets_.end(), id) != resets_.end()) return {};
+  if (resets_.has(id)) return {};
   if (const Fault fault = idle()) return fault;
-  rememberReset(id);
+  resets_.add(id);
   numberFrame(RST_STREAM, id, STREAM_CLOSED);
   return {};
 }
@@ -242,14 +252,18 @@ Fault Link::stray(uint32_t id) {
 // Only clients open streams, in the order of their odd numbers.
 bool Link::isIdle(uint32_t id) const { return id % 2 == 0 || id > lastOpened_; }
 
-void Link::rememberReset(uint32_t id) {
-  if (resets_.size() < MAX_REMEMBERED_STREAMS) {
-    resets_.push_back(id);
+void Link::rememberReset(uint32_t id) { resets_.add(id); }
+
+void RecentStreams::add(uint32_t id) {
+  if (ids_.size() < MAX_REMEMBERED_STREAMS) {
+    ids_.push_back(id);
     return;
   }
-  resets_[nextReset_] = id;
-  nextReset_ = (nextReset_ + 1) % MAX_REMEMBERED_STREAMS;
+  ids_[next_] = id;
+  next_ = (next_ + 1) % MAX_REMEMBERED_STREAMS;
 }
+
+bool RecentStreams::has(uint32_t id) const { return std::find(ids_.begin(), ids_.end(), id) != ids_.end(); }
 
 void Link::releaseConnection() {
   if (deaf_ || isWithheld()) return;
@@ -265,6 +279,17 @@ bool Link::isUnknown(int64_t limit) {
   if (heldReceived_ - knownReceived_ <= limit) return false;
   mustReport_ = true;
   return true;
+}
+
+// Whether JavaScript must know of more before this link is read. One slow reader does not stop the other streams of its tunnel.
+bool Link::isUnheard() {
+  return isUnknown(MAX_UNKNOWN_BYTES) && (isWithheld() || pump_->unknownBytes > MAX_UNKNOWN_BYTES_OF_ALL);
+}
+
+void Link::countUnknown() {
+  const int64_t unknown = dead_ ? 0 : std::max<int64_t>(heldReceived_ - knownReceived_, 0);
+  pump_->unknownBytes += unknown - countedUnknown_;
+  countedUnknown_ = unknown;
 }
 
 void Link::flushLater(Stream* stream) {

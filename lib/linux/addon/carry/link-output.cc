@@ -25,16 +25,20 @@ void Link::numberFrame(uint8_t type, uint32_t id, uint32_t number) {
 }
 
 void Link::ready(Stream* stream) {
-  if (stream->inRow || dead_ || !stream->sendable()) return;
+  if (dead_ || !stream->sendable()) return;
+  // An end needs no window, so that it does not wait for the connection's.
+  if (stream->inRow && !(stream->probes() && std::erase(blocked_, stream) > 0)) return;
   stream->inRow = true;
-  row_.push_back(stream);
+  enqueue(stream);
   pump_->activate(this);
 }
+
+void Link::enqueue(Stream* stream) { (stream->quick ? quickRow_ : row_).push_back(stream); }
 
 // The connection has window again.
 void Link::unblock() {
   if (sendWindow_ <= 0) return;
-  row_.insert(row_.end(), blocked_.begin(), blocked_.end());
+  for (Stream* stream : blocked_) enqueue(stream);
   blocked_.clear();
   pump_->activate(this);
 }
@@ -53,7 +57,7 @@ size_t Link::batch() const {
 }
 
 bool Link::outputWaits() const {
-  return controlSent_ < controlOut_.size() || !row_.empty() || rekey_ || askRekey_ ||
+  return controlSent_ < controlOut_.size() || !rowsEmpty() || rekey_ || askRekey_ ||
          (finishing_ && !closeSent_);
 }
 
@@ -68,7 +72,8 @@ void Link::write() {
 }
 
 size_t Link::gather(uint8_t* plain) {
-  const size_t space = batch();
+  // Quick streams alone delay nobody by a full batch.
+  const size_t space = pressed_ || !row_.empty() ? batch() : BATCH_BYTES;
   // When frames are left, no room is: DATA does not cut a frame in two.
   const size_t control = gatherControl(plain, space);
   return control + gatherData(plain + control, space - control);
@@ -87,16 +92,21 @@ size_t Link::gatherControl(uint8_t* plain, size_t space) {
 
 size_t Link::gatherData(uint8_t* plain, size_t space) {
   size_t at = 0;
-  while (!row_.empty() && space - at >= MIN_FRAME_ROOM) {
-    Stream* stream = row_.front();
-    row_.pop_front();
+  while (!rowsEmpty() && space - at >= MIN_FRAME_ROOM) {
+    // Quick streams go first, and leave the other half of a batch to the others.
+    const size_t share = row_.empty() ? space : space / 2;
+    const bool isQuick = !quickRow_.empty() && at + MIN_FRAME_ROOM <= share;
+    std::deque<Stream*>& row = isQuick ? quickRow_ : row_;
+    Stream* stream = row.front();
+    row.pop_front();
     if (sendWindow_ <= 0 && !stream->probes()) {
       blocked_.push_back(stream);
       continue;
     }
     stream->inRow = false;
-    const bool alone = row_.empty();
-    const size_t room = alone ? space - at : std::min(space - at, TURN_BYTES);
+    const bool alone = rowsEmpty();
+    const size_t left = (isQuick ? share : space) - at;
+    const size_t room = alone ? left : std::min(left, TURN_BYTES);
     at += stream->fill(plain + at, room);
     if (dead_) return 0;
     if (!stream->dead()) ready(stream);

@@ -140,6 +140,7 @@ void Link::obey(Command* command) {
     case Command::Kind::RESUME:
       // After the commands by which JavaScript answered, so that no window is given back before a smaller one counts.
       if (command->first != UNCHANGED) knownReceived_ = command->first;
+      countUnknown();
       releaseConnection();
       break;
     case Command::Kind::DESTROY:
@@ -178,7 +179,8 @@ void Link::resetStream(uint32_t id, uint32_t code) {
     found->second->reset(StreamCause::CUT, code);
     return;
   }
-  if (dead_) return;
+  // A closed stream gets no RST_STREAM (RFC 9113 §5.1).
+  if (dead_ || finished_.has(id)) return;
   rememberReset(id);
   numberFrame(RST_STREAM, id, code);
 }
@@ -201,9 +203,11 @@ void Link::openStream(uint32_t id) {
 void Link::forget(Stream* stream, Event&& end) {
   if (reading_ == stream) reading_ = nullptr;
   if (stream->inRow) {
+    std::erase(quickRow_, stream);
     std::erase(row_, stream);
     std::erase(blocked_, stream);
   }
+  if (end.cause == static_cast<uint32_t>(StreamCause::DONE)) finished_.add(stream->id);
   const auto found = streams_.find(stream->id);
   pump_->bury(std::move(found->second));
   streams_.erase(found);
@@ -214,6 +218,7 @@ void Link::forget(Stream* stream, Event&& end) {
 
 // Ends all streams, except those that only deliver.
 void Link::endStreams() {
+  quickRow_.clear();
   row_.clear();
   blocked_.clear();
   std::vector<Stream*> ends;
@@ -246,6 +251,7 @@ void Link::resizeWindows(int64_t stream, int64_t connection) {
 void Link::hold(int64_t received, int64_t queued) {
   heldReceived_ += received;
   heldQueued_ += queued;
+  countUnknown();
   if (closed_) report();
   if (dead_) return;
   if (received < 0) releaseConnection();
@@ -317,6 +323,7 @@ void Link::destroy(LinkCause cause, uint64_t detail, int error) {
   }
   if (dead_) return;
   dead_ = true;
+  countUnknown();
   endStreams();
   if (cause == LinkCause::TLS_FAULT || cause == LinkCause::CLOSED) {
     // A close with unread bytes resets, and a reset discards the alert.
@@ -330,6 +337,10 @@ void Link::destroy(LinkCause cause, uint64_t detail, int error) {
   pump_->unwatch(fd_);
   ::close(fd_);
   hold(0, -static_cast<int64_t>(rest_.size() - restSent_));
+  // Streams that deliver keep the link, but neither its keys nor what waited for the peer.
+  reader_.keys().clear();
+  writer_.keys().clear();
+  rest_ = partial_ = controlOut_ = std::string();
   mustReport_ = true;
   report();
   Event event;

@@ -23,9 +23,9 @@ class Link;
 constexpr size_t MAX_CONTROL_BYTES = 1 << 20;
 // Plaintext that one turn of a link gathers, and its size while a small stream waits or the pod is pressed.
 constexpr size_t BATCH_BYTES = 512 * 1024;
-constexpr size_t SMALL_BATCH_BYTES = 128 * 1024;
+constexpr size_t SMALL_BATCH_BYTES = 16 * 1024;
 constexpr size_t PRESSED_BATCH_BYTES = 16 * 1024;
-// A read smaller than this marks a stream that waits for answers rather than for throughput.
+// Two reads smaller than this mark a stream that waits for answers rather than for throughput.
 constexpr size_t SMALL_READ_BYTES = 8'192;
 constexpr uint64_t SMALL_BATCH_NS = 5'000'000;
 // A stream's part of a batch while others wait.
@@ -34,12 +34,14 @@ constexpr size_t TURN_BYTES = 128 * 1024;
 constexpr size_t MIN_FRAME_ROOM = 256;
 // Frames that one read of a socket fills.
 constexpr size_t FRAMES_PER_READ = 16;
-// Reset streams that are remembered, to tell late frames from wrong ones.
+// Streams that are remembered: reset ones, to tell late frames from wrong ones, and ended ones, which must not be reset.
 constexpr size_t MAX_REMEMBERED_STREAMS = 1'000;
 // Change of held bytes that is reported.
 constexpr int64_t REPORT_BYTES = 16'384;
-// Bytes held for slow readers that JavaScript does not know of, above which the link is not read.
+// Bytes held for slow readers that JavaScript does not know of: those of one link, and of all links of a pump. A link above the
+// first is not read while the second is exceeded, or while a quarter of its own window is unknown.
 constexpr int64_t MAX_UNKNOWN_BYTES = 256 * 1024;
+constexpr int64_t MAX_UNKNOWN_BYTES_OF_ALL = 8 << 20;
 // Unread bytes that are discarded before the close of a socket, so that its peer gets all bytes sent to it.
 constexpr size_t DISCARD_BYTES = 1 << 20;
 
@@ -115,10 +117,14 @@ class Stream : public Source {
 
   const uint32_t id;
   StreamWindow receiveWindow;
+  // A header list of the peer has come; DATA may follow only then (RFC 9113 §8.1).
+  bool headed = false;
   // END_STREAM has come; JavaScript decides whether one on HEADERS counts.
   bool remoteEnded = false;
   bool localEnded = false;
-  // In the link's row of streams to serve, or in the pump's list of streams to flush.
+  // The last reads were small: it waits for answers rather than for throughput, and goes first.
+  bool quick = true;
+  // In one of the link's rows of streams to serve, or in the pump's list of streams to flush.
   bool inRow = false;
   bool inFlush = false;
   // Content that has come.
@@ -132,7 +138,9 @@ class Stream : public Source {
   void sent(size_t bytes);
   void endSent();
   void writeFailed(int error);
-  bool atEnd();
+  // The next of the application's input.
+  enum class Next { BYTES, NOTHING, END, FAILURE };
+  Next look();
   bool writePending();
   void full();
   void flushPieces();
@@ -151,6 +159,10 @@ class Stream : public Source {
   int offered_ = -1;
   int64_t sendWindow_;
   bool readable_ = false;
+  // Whether the last read was small, as that of a new stream probably is.
+  bool wasSmall_ = true;
+  // Urgent data waits: a read ends at its mark, although more may be behind it.
+  bool urgent_ = false;
   bool writable_ = false;
   // Whether the pump reports that the socket takes more.
   bool reportsRoom_ = false;
@@ -185,6 +197,17 @@ class Stream : public Source {
   size_t foreign_ = 0;
   Pieces* pieces_ = nullptr;
   std::shared_ptr<StreamCounts> counts_;
+};
+
+// The last streams of some kind, up to MAX_REMEMBERED_STREAMS.
+class RecentStreams {
+ public:
+  void add(uint32_t id);
+  bool has(uint32_t id) const;
+
+ private:
+  std::vector<uint32_t> ids_;
+  size_t next_ = 0;
 };
 
 // One connection.
@@ -252,6 +275,8 @@ class Link : public Source, private FrameSink {
   void flushStreams();
   void releaseConnection();
   bool isUnknown(int64_t limit);
+  bool isUnheard();
+  void countUnknown();
   bool isWithheld();
   void unblock();
   Fault idle();
@@ -270,6 +295,8 @@ class Link : public Source, private FrameSink {
   size_t gather(uint8_t* plain);
   size_t gatherControl(uint8_t* plain, size_t space);
   size_t gatherData(uint8_t* plain, size_t space);
+  bool rowsEmpty() const { return quickRow_.empty() && row_.empty(); }
+  void enqueue(Stream* stream);
   bool seal(const uint8_t* plain, size_t length);
   bool send(const uint8_t* bytes, size_t length);
   bool sendRest();
@@ -300,12 +327,14 @@ class Link : public Source, private FrameSink {
   std::unordered_map<uint32_t, std::unique_ptr<Stream>> streams_;
   // The highest stream that a client has opened.
   uint32_t lastOpened_ = 0;
-  // Streams that this side has reset last, up to MAX_REMEMBERED_STREAMS.
-  std::vector<uint32_t> resets_;
-  size_t nextReset_ = 0;
+  // Streams that this side has reset.
+  RecentStreams resets_;
+  // Streams that have ended in both directions; JavaScript may reset them before it knows.
+  RecentStreams finished_;
   // The stream of the DATA frame that is arriving, null when nobody takes it.
   Stream* reading_ = nullptr;
-  // Streams with something to send, and those that wait for the connection's window.
+  // Streams with something to send, the quick ones apart, and those that wait for the connection's window.
+  std::deque<Stream*> quickRow_;
   std::deque<Stream*> row_;
   std::deque<Stream*> blocked_;
   std::vector<Stream*> toFlush_;
@@ -325,6 +354,8 @@ class Link : public Source, private FrameSink {
   int64_t reportedQueued_ = 0;
   // The received bytes that JavaScript knows of.
   int64_t knownReceived_ = 0;
+  // This link's part of the pump's unknown bytes.
+  int64_t countedUnknown_ = 0;
   bool mustReport_ = false;
   uint64_t smallReadNs_ = 0;
   bool readable_ = true;

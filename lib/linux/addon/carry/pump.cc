@@ -234,7 +234,7 @@ namespace {
 
 epoll_event reportTo(Source* source, bool output) {
   epoll_event event = {};
-  event.events = EPOLLIN | EPOLLRDHUP | EPOLLET;
+  event.events = EPOLLIN | EPOLLPRI | EPOLLRDHUP | EPOLLET;
   if (output) event.events |= EPOLLOUT;
   event.data.ptr = source;
   return event;

@@ -58,6 +58,8 @@ class Pump {
   size_t users = 0;
 
   // The rest is for its links, by the thread that works on them.
+  // Bytes of all links that their listeners do not know of.
+  int64_t unknownBytes = 0;
   void activate(Link* link);
   // Reports what may be read and, if asked, when more may be written. A change of the report tells of all that is possible now.
   bool watch(int fd, Source* source, bool output);

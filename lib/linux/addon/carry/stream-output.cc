@@ -21,8 +21,12 @@ int64_t Stream::window() const { return std::min(sendWindow_, link_->sendWindow(
 size_t Stream::fill(uint8_t* out, size_t space) {
   if (headSent_ < head_.size()) return window() > 0 ? fillHead(out, space) : 0;
   if (window() > 0) return fillSocket(out, space);
-  if (!probe_ || !atEnd()) return 0;
-  return ended(out);
+  if (!probe_) return 0;
+  const Next next = look();
+  if (next == Next::END) return ended(out);
+  // Nothing is left that would have to be sent before.
+  if (next == Next::FAILURE) reset(StreamCause::SOCKET, CONNECT_ERROR, failure_);
+  return 0;
 }
 
 // Bytes that were read before the socket was attached.
@@ -76,12 +80,16 @@ size_t Stream::fillSocket(uint8_t* out, size_t space) {
   }
   if (got == 0) return ended(out);
   const size_t bytes = static_cast<size_t>(got);
-  if (bytes < SMALL_READ_BYTES) link_->sawSmallRead();
+  // One small read may be the last part of a bulk stream's write.
+  const bool isSmall = bytes < SMALL_READ_BYTES;
+  quick = isSmall && wasSmall_;
+  wasSmall_ = isSmall;
+  if (quick) link_->sawSmallRead();
   bool isLast = false;
   if (bytes < wanted) {
-    readable_ = false;
+    readable_ = urgent_;
     // No further event tells the end.
-    if (ending_) isLast = atEnd();
+    if (ending_) isLast = look() == Next::END;
   }
   size_t rest = bytes;
   size_t used = 0;
@@ -123,20 +131,20 @@ void Stream::endSent() {
   else settle();
 }
 
-// Whether the input has ended cleanly and is read. Looks without taking a byte.
-bool Stream::atEnd() {
+// Looks at the input without taking a byte.
+Stream::Next Stream::look() {
   char next = 0;
   const ssize_t got = recv(fd_, &next, 1, MSG_PEEK | MSG_DONTWAIT);
   probe_ = false;
-  if (got == 0 && failure_ == 0) return true;
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
     readable_ = false;
-    return false;
+    return Next::NOTHING;
   }
-  // The next read reports a failure, which this look has cleared.
-  if (got < 0 && errno != EINTR && failure_ == 0) failure_ = errno;
   readable_ = true;
-  return false;
+  if (got > 0 || (got < 0 && errno == EINTR)) return Next::BYTES;
+  // The look has cleared it; after a failure, the kernel reports an end.
+  if (got < 0 && failure_ == 0) failure_ = errno;
+  return failure_ == 0 ? Next::END : Next::FAILURE;
 }
 
 }  // namespace weft::carry

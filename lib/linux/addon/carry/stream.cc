@@ -34,6 +34,10 @@ Stream::Stream(Link* link, uint32_t number, int64_t sendWindow, int64_t receive)
 Stream::~Stream() { closeSocket(true); }
 
 void Stream::offer(int fd, std::shared_ptr<StreamCounts> counts) {
+  if (fd_ >= 0 || offered_ >= 0) {
+    resetAndClose(fd);
+    return;
+  }
   offered_ = fd;
   counts_ = std::move(counts);
 }
@@ -48,7 +52,7 @@ void Stream::join() {
 int Stream::recall() { return std::exchange(offered_, -1); }
 
 int Stream::attach(int fd, Command* command) {
-  if (fd_ >= 0 || localEnded) {
+  if (fd_ >= 0 || offered_ >= 0 || localEnded) {
     resetAndClose(fd);
     return EALREADY;
   }
@@ -90,6 +94,8 @@ void Stream::notice(uint32_t events) {
   }
   if (hungUp && !shut_) hungUp_ = true;
   if ((events & EPOLLIN) != 0) readable_ = true;
+  // Each event tells it until the mark is passed.
+  urgent_ = (events & EPOLLPRI) != 0;
   if ((events & EPOLLOUT) != 0) {
     writable_ = true;
     if (!writePending()) return;

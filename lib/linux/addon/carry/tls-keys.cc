@@ -57,9 +57,13 @@ bool expandLabel(Suite suite, const uint8_t* secret, const char* label, uint8_t*
 
 size_t secretBytes(Suite suite) { return suite == Suite::AES_256_GCM_SHA384 ? 48 : 32; }
 
-TrafficKeys::~TrafficKeys() {
+TrafficKeys::~TrafficKeys() { clear(); }
+
+void TrafficKeys::clear() {
+  usable_ = false;
   // OpenSSL zeroes the key schedule itself.
   EVP_CIPHER_CTX_free(cipher_);
+  cipher_ = nullptr;
   OPENSSL_cleanse(secret_, sizeof secret_);
   OPENSSL_cleanse(iv_, sizeof iv_);
 }

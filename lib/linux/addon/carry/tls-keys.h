@@ -35,6 +35,9 @@ class TrafficKeys {
   // length, or OpenSSL fails.
   bool open(Suite suite, const uint8_t* secret, size_t length, uint64_t sequence);
 
+  // Zeroes every copy. Nothing is sealed or unsealed afterwards.
+  void clear();
+
   // Changes to the next generation (KeyUpdate). False when OpenSSL fails.
   bool update();
 
