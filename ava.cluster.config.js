@@ -1,3 +1,5 @@
+import './test/support/built.ts';
+
 /** Tests on a cluster of their own: need root, Go for Kubernetes, and a Docker daemon of their own for the image. */
 export default {
   files: ['test/cluster/**/*.test.ts'],

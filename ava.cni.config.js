@@ -1,3 +1,5 @@
+import './test/support/built.ts';
+
 /** Tests of the CNI plugin with the reference programs of CNI: need root, network namespaces, and Go for those programs. */
 export default {
   files: ['test/cni/**/*.test.ts'],

@@ -1,3 +1,5 @@
+import './test/support/built.ts';
+
 /** Unit, contract and property tests: quick, in threads, no privileges. */
 export default {
   files: [

@@ -1,3 +1,5 @@
+import './test/support/built.ts';
+
 /** Tests that bring Weft up in containers, on a Docker daemon of their own. */
 export default {
   files: ['test/docker/**/*.test.ts'],

@@ -1,3 +1,4 @@
+import './test/support/built.ts';
 import { longestFirst } from './test/support/longest-first.ts';
 
 /** Tests that start processes, Redis, TLS and gRPC servers; one process per file. */

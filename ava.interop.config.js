@@ -1,3 +1,5 @@
+import './test/support/built.ts';
+
 /** Other implementations against a whole mesh: needs root, network namespaces, and what each file names. */
 export default {
   files: ['test/interop/**/*.test.ts'],

@@ -1,3 +1,5 @@
+import './test/support/built.ts';
+
 /** Tests against a real API server. AVA shares one with all files of a run, which needs threads. */
 export default {
   files: ['test/kubernetes/**/*.test.ts'],

@@ -1,3 +1,5 @@
+import './test/support/built.ts';
+
 /** Tests of the carry's C++ under sanitizers and fuzzers: need g++, OpenSSL's headers and, for the fuzzers, clang. */
 export default {
   files: ['test/native/**/*.test.ts'],

@@ -1,3 +1,4 @@
+import './test/support/built.ts';
 import { longestFirst } from './test/support/longest-first.ts';
 
 /** Tests that need root, network namespaces and netfilter. Names, ports and folders are each file's own, and most of them wait. */

@@ -208,6 +208,22 @@ test('no file imports values of node:http, which loads a second HTTP client', as
   t.deepEqual(faults, []);
 });
 
+test('zod is imported as a namespace: its name z brings its messages in forty languages', async (t) => {
+  const faults = (await sources())
+    .filter(({ text }) => /^import (?:type )?\{[^;]*\bz\b[^;]*\} from 'zod'/m.test(text))
+    .map(({ path }) => path);
+  t.deepEqual(faults, []);
+});
+
+test('files that run built do not find other files by their own place', async (t) => {
+  const faults = (await sources())
+    .filter(
+      ({ path, text }) => top(path) !== 'test' && /new URL\([^;]*import\.meta\.url/.test(text),
+    )
+    .map(({ path }) => path);
+  t.deepEqual(faults, []);
+});
+
 test('log events are dotted names', async (t) => {
   const faults = (await sources())
     .filter(({ path }) => top(path) !== 'test')

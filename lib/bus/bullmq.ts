@@ -18,14 +18,10 @@ export const NO_FIRST_COMMAND = { skipVersionCheck: true } as const;
 
 /** Loads the class that adds jobs. Rejects when the package cannot be read. */
 export async function loadQueue(): Promise<typeof Queue> {
-  return (await import('bullmq/dist/cjs/classes/queue.js')).Queue;
+  return (await import('./bullmq-queue.ts')).Queue;
 }
 
 /** Loads the classes that take jobs. Rejects when the package cannot be read. */
-export async function loadConsumer(): Promise<ConsumerParts> {
-  const [{ Worker: WorkerClass }, { UnrecoverableError: ErrorClass }] = await Promise.all([
-    import('bullmq/dist/cjs/classes/worker.js'),
-    import('bullmq/dist/cjs/classes/errors/unrecoverable-error.js'),
-  ]);
-  return { Worker: WorkerClass, UnrecoverableError: ErrorClass };
+export function loadConsumer(): Promise<ConsumerParts> {
+  return import('./bullmq-consumer.ts');
 }

@@ -1,5 +1,5 @@
 /** Every message of the work plane and every result, in one place. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { assert } from '../errors/assert.ts';
 import { errorTable } from '../errors/codes.ts';
 import type { ErrorCode } from '../errors/codes.ts';

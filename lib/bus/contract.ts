@@ -1,5 +1,5 @@
 /** Data that crosses processes: rows of replicated tables (the state plane) and jobs (the work plane). */
-import type { z } from 'zod';
+import type * as z from 'zod';
 
 /** The owner of keys: the mesh, or one node. Each is one Redis hash tag. */
 export type Scope = 'mesh' | { readonly node: string };

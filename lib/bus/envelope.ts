@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { MeshError } from '../errors/mesh-error.ts';
 import type { JobDefinition } from './contract.ts';
 

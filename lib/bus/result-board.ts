@@ -1,5 +1,5 @@
 import { EventEmitter } from 'node:events';
-import { z } from 'zod';
+import * as z from 'zod';
 import type { Clock } from '../clock/clock.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';

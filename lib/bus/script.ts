@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
+import { installedPath } from '../files/installation.ts';
 import type { RedisClient } from './redis-client.ts';
 
 /** A Lua step: its text and the hash by which Redis knows it. */
@@ -10,7 +11,7 @@ export interface Script {
 
 /** Loads `lua/<name>.lua`. */
 export function loadScript(name: string): Script {
-  const text = readFileSync(new URL(`./lua/${name}.lua`, import.meta.url), 'utf8');
+  const text = readFileSync(installedPath(`lib/bus/lua/${name}.lua`), 'utf8');
   return { text, sha: createHash('sha1').update(text).digest('hex') };
 }
 

@@ -3,13 +3,9 @@ import type { Clock } from '../clock/clock.ts';
 import { Backoff } from '../clock/backoff.ts';
 import { errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
+import { blockTimeMs } from './block-time.ts';
 import type { TableEntry, TableHandler } from './contract.ts';
-import {
-  FOLLOW_BLOCK_MS,
-  FOLLOW_SLICE_ENTRIES,
-  RESYNC_SPREAD_MAX_MS,
-  RESYNC_SPREAD_PER_ROW_MS,
-} from './limits.ts';
+import { FOLLOW_SLICE_ENTRIES, RESYNC_SPREAD_MAX_MS, RESYNC_SPREAD_PER_ROW_MS } from './limits.ts';
 import type { TableKeys } from './keys.ts';
 import type { MalformedReport } from './malformed.ts';
 import type { BusMetrics } from './metrics.ts';
@@ -225,7 +221,7 @@ async function readLog(client: RedisClient, log: string, id: string): Promise<re
     'COUNT',
     FOLLOW_SLICE_ENTRIES,
     'BLOCK',
-    FOLLOW_BLOCK_MS,
+    blockTimeMs(),
     'STREAMS',
     log,
     id,

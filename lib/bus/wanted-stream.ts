@@ -1,11 +1,11 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { pause } from '../clock/clock.ts';
 import type { Clock } from '../clock/clock.ts';
 import { Backoff } from '../clock/backoff.ts';
 import { errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
+import { blockTimeMs } from './block-time.ts';
 import {
-  FOLLOW_BLOCK_MS,
   FOLLOW_SLICE_ENTRIES,
   WANTED_BATCH_MAX,
   WANTED_ENTRIES_MAX,
@@ -96,7 +96,7 @@ export class WantedReader {
       'COUNT',
       FOLLOW_SLICE_ENTRIES,
       'BLOCK',
-      FOLLOW_BLOCK_MS,
+      blockTimeMs(),
       'STREAMS',
       key,
       this.#id ?? '0-0',

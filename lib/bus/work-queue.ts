@@ -14,6 +14,12 @@ const JOB_NOT_EXIST = -1;
 /** Backoff type of every job; the consumer computes the delay. */
 const JOB_BACKOFF_TYPE = 'weft';
 
+/** How a job is added: lower `priority` numbers go first, 1 is the most urgent. */
+export interface AddOptions {
+  readonly priority?: number;
+  readonly delayMs?: number;
+}
+
 /** Dependencies of a queue. The client is shared; the queue does not close it. */
 export interface QueueDeps {
   readonly client: RedisClient;
@@ -39,14 +45,24 @@ export class WorkQueue<Body> {
   }
 
   /**
-   * Adds the job unless one with this id waits or runs; replaces a dead one with this id. Lower `priority` numbers go first,
-   * 1 is the most urgent. Throws BUS_MESSAGE for a body or an id that is not valid, BUS_UNAVAILABLE when Redis is away or the
-   * queue is full.
+   * Adds the job unless one with this id waits or runs; replaces a dead one with this id. Throws BUS_MESSAGE for a body or an id
+   * that is not valid, BUS_UNAVAILABLE when Redis is away or the queue is full.
    */
-  async add(
+  async add(id: string, body: Body, options: AddOptions = {}): Promise<void> {
+    // A dead letter of the same id would swallow the new job.
+    await this.#put(id, body, options, ['failed']);
+  }
+
+  /** Adds the job as {@link add} does, also in place of one with this id that waits for its next attempt: it has all attempts anew. */
+  async restart(id: string, body: Body, options: AddOptions = {}): Promise<void> {
+    await this.#put(id, body, options, ['failed', 'delayed']);
+  }
+
+  async #put(
     id: string,
     body: Body,
-    options: { priority?: number; delayMs?: number } = {},
+    options: AddOptions,
+    replaced: readonly string[],
   ): Promise<void> {
     const { name } = this.#definition;
     // BullMQ builds keys from ids.
@@ -65,8 +81,7 @@ export class WorkQueue<Body> {
     const message = { id, at: this.#deps.clock.now(), from: this.#deps.from, body };
     await this.#run(`add ${name}`, async (queue) => {
       await this.#refuseWhenFull(queue);
-      // A dead letter of the same id would swallow the new job.
-      if ((await queue.getJobState(id)) === 'failed') await queue.remove(id);
+      if (replaced.includes(await queue.getJobState(id))) await queue.remove(id);
       await queue.add(name, sealEnvelope(this.#definition, message), {
         jobId: id,
         ...(options.priority === undefined ? {} : { priority: options.priority }),

@@ -9,7 +9,10 @@ export interface Clock {
   monotonic(): number;
   /** Runs `action` once after `delayMs`; the handle cancels it. Does not keep the process alive. */
   after(delayMs: number, action: () => void): Timer;
-  /** Runs `action` every `intervalMs`; the handle cancels it. Does not keep the process alive. */
+  /**
+   * Runs `action` every `intervalMs`, for the first time after half of it at least; the handle cancels it. Does not keep the
+   * process alive.
+   */
   every(intervalMs: number, action: () => void): Timer;
   /** Resolves after `delayMs`; rejects with the signal's reason when it aborts first. */
   sleep(delayMs: number, signal?: AbortSignal): Promise<void>;
@@ -71,8 +74,14 @@ export const systemClock: Clock = {
     return { cancel: () => clearTimeout(handle) };
   },
   every(intervalMs, action) {
-    const handle = setInterval(action, Math.min(intervalMs, LONGEST_TIMER_MS)).unref();
-    return { cancel: () => clearInterval(handle) };
+    const ms = Math.min(intervalMs, LONGEST_TIMER_MS);
+    // Processes that start together would else do all of this at the same moments.
+    const firstMs = ms * (1 - Math.random() / 2);
+    let handle = setTimeout(() => {
+      handle = setInterval(action, ms).unref();
+      action();
+    }, firstMs).unref();
+    return { cancel: () => clearTimeout(handle) };
   },
   sleep(delayMs, signal) {
     return new Promise((resolve, reject) => {

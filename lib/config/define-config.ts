@@ -1,4 +1,4 @@
-import type { z } from 'zod';
+import type * as z from 'zod';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { ConfigSpec, ConfigVariable } from './spec.ts';
 

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 
 /** A schema for one environment variable: text or absent in, a typed value out. */
 export type Field<T> = z.ZodType<T, string | undefined>;

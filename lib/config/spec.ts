@@ -1,4 +1,4 @@
-import type { z } from 'zod';
+import type * as z from 'zod';
 import type { Environment } from './env.ts';
 
 /** A zod schema over environment variables, keyed by variable name, and its mapping to a config object. */

@@ -81,7 +81,18 @@ async function secure(
   socket: Socket,
   options: RootsCredentialsOptions,
 ): Promise<experimental.SecureConnectResult> {
+  // The channel has taken its own listener back. A reset before the TLS socket handles it would end the process.
+  let failure: Error | null = null;
+  socket.on('error', (error) => {
+    failure = error;
+  });
   const ca = await readRoots(options.roots);
+  if (socket.destroyed) {
+    throw (
+      failure ??
+      new MeshError('TLS_HANDSHAKE', 'the server closed the connection before the TLS handshake')
+    );
+  }
   return new Promise((resolve, reject) => {
     const secured = connect({
       socket,

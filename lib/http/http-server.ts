@@ -129,11 +129,11 @@ export class HttpServer {
 
   async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
     try {
-      const target = request.url ?? '/';
+      const url = URL.parse(request.url ?? '/', ORIGIN);
       // `//`, say, is a host without a name.
-      if (!URL.canParse(target, ORIGIN)) throw new HttpRefusal(400, 'the request names no path');
+      if (url === null) throw new HttpRefusal(400, 'the request names no path');
       if (this.#options.readsBodies !== true) discardBody(request, response);
-      await this.#handler(request, response, new URL(target, ORIGIN));
+      await this.#handler(request, response, url);
     } catch (error) {
       const { name, log, refuse = refuseWithText } = this.#options;
       const level = error instanceof HttpRefusal ? 'debug' : 'warn';

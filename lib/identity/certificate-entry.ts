@@ -24,6 +24,8 @@ export interface EntryDeps {
   readonly republished: (certificate: WorkloadCertificate) => void;
   /** An attempt failed; `unavailable` when no usable certificate is held. */
   readonly failed: (error: MeshError, unavailable: boolean) => void;
+  /** Those who wait for the certificate must not wait longer. */
+  readonly unavailable: (error: MeshError) => void;
 }
 
 /** docs/spec/control.md §5.1. */
@@ -31,10 +33,13 @@ const BACKOFF = { baseMs: 1_000, maxMs: 150_000, factor: 2, jitter: 0.2 };
 const GIVE_UP_GROWING_AFTER_MS = 900_000;
 
 /**
- * After this time without an answer, waiting connections fail with a reason; the request itself continues. It is shorter
- * than the wait of a connection.
+ * After this time without a certificate, waiting connections fail with a reason; the request itself continues. It is shorter than the
+ * wait of a connection. The first attempts may fail because another actor has just started.
  */
-const SILENCE_MS = 5_000;
+const PATIENCE_MS = 9_000;
+
+/** The time from a failure to an attempt that does not wait for the backoff. */
+const WANTED_RETRY_MS = 1_000;
 
 /** The state of one identity: its certificate, its request under way, its next renewal or retry. */
 export class CertificateEntry {
@@ -45,12 +50,21 @@ export class CertificateEntry {
   #urgency: Urgency;
   #certificate: WorkloadCertificate | null = null;
   #error: MeshError | null = null;
+  /** The last failure of this request, told or not. */
+  #attemptError: MeshError | null = null;
+  /** When an attempt failed last, by the monotonic clock. */
+  #failedMs = -Infinity;
   #requesting = false;
+  /** The roots that the last request told the CA. */
+  #told: Roots | null = null;
   #firstFailureMs: number | null = null;
   /** Renewal or retry. */
   #next: Timer | null = null;
   #expiry: Timer | null = null;
-  #silence: Timer | null = null;
+  /** Runs from the begin of a request until a certificate comes, or a failure is told. */
+  #patience: Timer | null = null;
+  /** Waits for the time of an attempt that does not wait for the backoff. */
+  #wanted: Timer | null = null;
 
   constructor(identity: string, urgency: Urgency, deps: EntryDeps) {
     this.identity = identity;
@@ -89,12 +103,25 @@ export class CertificateEntry {
     this.#request(this.#urgency);
   }
 
-  /** Makes a request under way more urgent. An identity in backoff waits on (docs/spec/control.md §5.1). */
+  /** Makes a request under way more urgent. */
   raise(urgency: Urgency): void {
     if (!this.#requesting || URGENCY_RANK[urgency] >= URGENCY_RANK[this.#urgency]) return;
     this.#urgency = urgency;
     this.#deps.slots.raise(this.identity, urgency);
     this.#deps.signing.raise(this.identity, urgency);
+  }
+
+  /**
+   * Has a failed request tried again {@link WANTED_RETRY_MS} after its failure, whatever its backoff
+   * (docs/decisions/certificate-attempts.md). Does nothing while no attempt has failed, or when no attempt can help.
+   */
+  retry(urgency: Urgency): void {
+    if (this.usable !== null || this.#wanted !== null) return;
+    const error = this.error ?? this.#attemptError;
+    if (error === null || error.policy.retry === 'never') return;
+    const { clock } = this.#deps;
+    const waitMs = Math.max(0, this.#failedMs + WANTED_RETRY_MS - clock.monotonic());
+    this.#wanted = clock.after(waitMs, () => this.#attempt(urgency));
   }
 
   /** Publishes the certificate with the new roots; renews it when it does not lead to one of them. */
@@ -112,7 +139,15 @@ export class CertificateEntry {
     if (problem !== null && !this.#requesting) this.#request('renewal');
   }
 
-  /** Requests another certificate now, unless a request is under way: the CA learns which roots this node trusts. */
+  /** True while a certificate is asked for. */
+  get requesting(): boolean {
+    return this.#requesting;
+  }
+
+  /**
+   * Requests another certificate now, so that the CA learns which roots this node trusts. After a request that is under way
+   * and told it other ones, another follows by itself.
+   */
   report(): void {
     if (!this.#requesting) this.#request('renewal');
   }
@@ -121,15 +156,17 @@ export class CertificateEntry {
   end(): void {
     this.#ended.abort(new MeshError('IDENTITY_UNAVAILABLE', `${this.identity} was forgotten`));
     this.#deps.slots.leave(this.identity);
-    for (const timer of [this.#next, this.#expiry, this.#silence]) timer?.cancel();
+    const timers = [this.#next, this.#expiry, this.#patience, this.#wanted];
+    for (const timer of timers) timer?.cancel();
   }
 
   #request(urgency: Urgency): void {
     this.#next?.cancel();
     this.#urgency = urgency;
     this.#requesting = true;
+    this.#attemptError = null;
     this.#deps.slots.enter(this.identity, urgency, () => {
-      this.#silence = this.#deps.clock.after(SILENCE_MS, () => this.#reportSilence());
+      this.#patience = this.#deps.clock.after(PATIENCE_MS, () => this.#endPatience());
       this.#fetch().then(
         (accepted) => this.#succeed(accepted),
         (error: unknown) => this.#fail(asMeshError(error, 'IDENTITY_UNAVAILABLE')),
@@ -139,11 +176,11 @@ export class CertificateEntry {
 
   async #fetch(): Promise<AcceptedCertificate> {
     const { identity } = this;
-    const trusted = this.#deps.roots()?.certificates ?? [];
-    const { key, csrPem } = await requestFor(identity, trusted);
+    this.#told = this.#deps.roots();
+    const { key, csrPem } = await requestFor(identity, this.#told?.certificates ?? []);
     const chain = await this.#deps.signing.request(identity, csrPem, this.#urgency, {
       signal: this.#ended.signal,
-      onFailure: (error) => this.#tell(error),
+      onFailure: (error) => this.#attemptFailed(error),
     });
     const roots = this.#deps.roots();
     if (roots === null) {
@@ -165,11 +202,13 @@ export class CertificateEntry {
     this.#expiry?.cancel();
     this.#expiry = clock.after(notAfterMs - clock.now(), () => this.#expire());
     this.#deps.accepted(accepted);
+    if (this.#told !== null && this.#told !== this.#deps.roots()) this.report();
   }
 
   #fail(error: MeshError): void {
     if (this.#ended.signal.aborted) return;
     this.#settle();
+    this.#failed(error);
     this.#tell(error);
     const now = this.#deps.clock.now();
     this.#firstFailureMs ??= now;
@@ -181,26 +220,62 @@ export class CertificateEntry {
 
   #settle(): void {
     this.#requesting = false;
-    this.#silence?.cancel();
+    this.#endPatienceTimer();
     this.#deps.slots.leave(this.identity);
   }
 
-  #tell(error: MeshError): void {
+  #endPatienceTimer(): void {
+    this.#patience?.cancel();
+    this.#patience = null;
+  }
+
+  /** An attempt that does not wait for the backoff. */
+  #attempt(urgency: Urgency): void {
+    this.#wanted = null;
+    if (this.usable !== null) return;
+    if (!this.#requesting) {
+      this.#request(urgency);
+      return;
+    }
+    this.raise(urgency);
+    this.#deps.signing.hasten(this.identity);
+  }
+
+  /** The request goes on after the failure of an attempt. */
+  #attemptFailed(error: MeshError): void {
     if (this.#ended.signal.aborted) return;
-    this.#silence?.cancel();
-    this.#error = error;
+    this.#failed(error);
+    const awaited = this.#patience !== null && this.#error === null && this.usable === null;
+    if (!awaited) this.#tell(error);
+  }
+
+  #failed(error: MeshError): void {
+    this.#attemptError = error;
+    this.#failedMs = this.#deps.clock.monotonic();
     this.#deps.failed(error, this.usable === null);
   }
 
-  #reportSilence(): void {
+  /** Tells a failure to those who wait; without a usable certificate it is the state of the identity from now on. */
+  #tell(error: MeshError): void {
+    this.#endPatienceTimer();
+    this.#error = error;
+    if (this.usable === null) this.#deps.unavailable(error);
+  }
+
+  #endPatience(): void {
+    this.#patience = null;
     if (this.usable !== null) return;
-    const seconds = SILENCE_MS / 1000;
-    this.#tell(
-      new MeshError(
-        'IDENTITY_UNAVAILABLE',
-        `no answer to the certificate request within ${seconds} s; it stays queued`,
-      ),
+    if (this.#attemptError !== null) {
+      this.#tell(this.#attemptError);
+      return;
+    }
+    const seconds = PATIENCE_MS / 1000;
+    const silence = new MeshError(
+      'IDENTITY_UNAVAILABLE',
+      `no answer to the certificate request within ${seconds} s; it stays queued`,
     );
+    this.#deps.failed(silence, true);
+    this.#tell(silence);
   }
 
   #expire(): void {
@@ -213,11 +288,11 @@ export class CertificateEntry {
       return;
     }
     const reason = this.#error === null ? '' : `; renewal failed: ${this.#error.message}`;
-    this.#tell(
-      new MeshError('IDENTITY_EXPIRED', `${expired(certificate).message}${reason}`, {
-        cause: this.#error ?? undefined,
-      }),
-    );
+    const error = new MeshError('IDENTITY_EXPIRED', `${expired(certificate).message}${reason}`, {
+      cause: this.#error ?? undefined,
+    });
+    this.#deps.failed(error, true);
+    this.#tell(error);
   }
 
   #schedule(delayMs: number): void {

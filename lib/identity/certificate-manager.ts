@@ -31,7 +31,10 @@ export interface CertificateManagerDeps {
 export interface CertificateListener {
   /** A certificate came into use, or its roots changed. */
   certificate(certificate: WorkloadCertificate): void;
-  /** There is no usable certificate. Called again for every failed attempt. */
+  /**
+   * There is no usable certificate, and those who wait for one must not wait longer. Called again for every later attempt that
+   * fails.
+   */
   unavailable(identity: string, error: MeshError): void;
 }
 
@@ -39,7 +42,7 @@ export interface CertificateListener {
 export type CertificateStatus =
   | { readonly kind: 'available'; readonly certificate: WorkloadCertificate }
   | { readonly kind: 'unavailable'; readonly error: MeshError }
-  /** The first certificate is requested; listeners receive it. */
+  /** The first certificate is requested; listeners receive it, or its failure. */
   | { readonly kind: 'initializing' };
 
 /** Changed roots are applied to this many identities in one turn of the event loop; each takes some 0.3 ms. */
@@ -49,8 +52,8 @@ export const ROOTS_PER_TURN = 10;
 const MAX_IDENTITIES = 20_000;
 
 /**
- * Keeps one entry for each identity: Initializing until the first answer, then Available or Unavailable. A valid
- * certificate stays in use when its renewal fails; an expired one is never handed out. The owner calls `close`.
+ * Keeps one entry for each identity: Initializing until the first certificate or until a failure is told, then Available or
+ * Unavailable. A valid certificate stays in use when its renewal fails; an expired one is never handed out. The owner calls `close`.
  */
 export class CertificateManager {
   readonly #node: string;
@@ -70,7 +73,8 @@ export class CertificateManager {
 
   /**
    * Requests a certificate unless the identity has one, and returns the state. A call with more urgency moves the request
-   * forward. Throws IDENTITY_INVALID for a malformed identity, IDENTITY_UNAVAILABLE beyond {@link MAX_IDENTITIES}.
+   * forward, and a real-time call ends the backoff of a failed request. Throws IDENTITY_INVALID for a malformed identity,
+   * IDENTITY_UNAVAILABLE beyond {@link MAX_IDENTITIES}.
    */
   want(identity: string, urgency: Urgency): CertificateStatus {
     const entry = this.#entries.get(identity);
@@ -80,7 +84,13 @@ export class CertificateManager {
     }
     const status = this.status(identity);
     if (status.kind !== 'available') entry.raise(urgency);
+    if (urgency === 'realTime') entry.retry(urgency);
     return status;
+  }
+
+  /** Ends the backoff of a failed request, whose cause may have ended. Does nothing for another identity. */
+  retry(identity: string): void {
+    this.#entries.get(identity)?.retry('warmUp');
   }
 
   /** Returns the state without a request; an unknown identity counts as initializing. */
@@ -160,7 +170,9 @@ export class CertificateManager {
       applied += 1;
     }
     this.#applying = null;
-    this.#entries.values().next().value?.report();
+    // A request that is under way may wait for long. Where all wait, each tells the roots once it has its answer.
+    const idle = [...this.#entries.values()].find(({ requesting }) => !requesting);
+    idle?.report();
   }
 
   #create(identity: string, urgency: Urgency): void {
@@ -187,6 +199,9 @@ export class CertificateManager {
       accepted: (accepted) => this.#accepted(accepted),
       republished: (certificate) => this.#publish(certificate),
       failed: (error, unavailable) => this.#failed(identity, error, unavailable),
+      unavailable: (error) => {
+        for (const listener of this.#listeners) listener.unavailable(identity, error);
+      },
     };
   }
 
@@ -210,8 +225,6 @@ export class CertificateManager {
       { identity, code: error.code, reason: error.message, keepsCertificate: !unavailable },
       'certificate.request-failed',
     );
-    if (!unavailable) return;
-    for (const listener of this.#listeners) listener.unavailable(identity, error);
   }
 
   #publish(certificate: WorkloadCertificate): void {

@@ -24,4 +24,6 @@ export interface SigningPort {
   ): Promise<readonly string[]>;
   /** Makes the identity's request more urgent; does nothing without a request. */
   raise(identity: string, urgency: Urgency): void;
+  /** Tries again now if the identity's request waits for its next attempt; does nothing otherwise. */
+  hasten(identity: string): void;
 }

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { decodeJwt } from 'jose';
-import { z } from 'zod';
+import * as z from 'zod';
 import type { Clock } from '../clock/clock.ts';
 import { evictOldest } from '../collections/evict.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';

@@ -9,7 +9,7 @@ import {
   jwtVerify,
 } from 'jose';
 import type { JSONWebKeySet, JWTPayload } from 'jose';
-import { z } from 'zod';
+import * as z from 'zod';
 import type { Clock } from '../clock/clock.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';

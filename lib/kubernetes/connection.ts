@@ -1,7 +1,7 @@
 /** Address and credentials of the API server: a kubeconfig file, or the service account of the pod. */
 import { readFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
-import { z } from 'zod';
+import * as z from 'zod';
 import { yaml } from '../config/yaml.ts';
 import { readBounded } from '../files/bounded-file.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';

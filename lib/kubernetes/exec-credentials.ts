@@ -1,7 +1,7 @@
 /** Credentials from the program that a kubeconfig names, as clouds use them. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
-import { z } from 'zod';
+import * as z from 'zod';
 import type { Environment } from '../config/env.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { GivenCredentials } from './connection.ts';

@@ -1,5 +1,5 @@
 /** Schemas of names, labels and selectors of Kubernetes. The error texts address the author. */
-import { z } from 'zod';
+import * as z from 'zod';
 
 const LABEL = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/;
 const SUBDOMAIN = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;

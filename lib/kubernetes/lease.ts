@@ -1,7 +1,7 @@
 /** Leadership by a Lease of coordination.k8s.io. */
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
-import { z } from 'zod';
+import * as z from 'zod';
 import { pause } from '../clock/clock.ts';
 import type { Clock } from '../clock/clock.ts';
 import { MeshError, asMeshError } from '../errors/mesh-error.ts';

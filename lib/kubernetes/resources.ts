@@ -5,6 +5,8 @@ import type { ResourceType } from './resource.ts';
 export const PODS: ResourceType = core('pods', true);
 /** Namespaces. */
 export const NAMESPACES: ResourceType = core('namespaces', false);
+/** Service accounts. */
+export const SERVICE_ACCOUNTS: ResourceType = core('serviceaccounts', true);
 /** Events. */
 export const EVENTS: ResourceType = core('events', true);
 

@@ -1,5 +1,5 @@
 /** Failures of the API server as {@link MeshError}s. */
-import { z } from 'zod';
+import * as z from 'zod';
 import type { ErrorCode } from '../errors/codes.ts';
 import { MeshError } from '../errors/mesh-error.ts';
 

@@ -1,6 +1,7 @@
 /** Loads the addon and turns its failures into MeshErrors. Nothing outside this folder imports it. */
 import { createRequire } from 'node:module';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
+import { installedPath } from '../files/installation.ts';
 
 /** An open poll of poll.cc. It is opaque: the property exists only for the type checker. */
 export interface PollHandle {
@@ -120,6 +121,7 @@ export interface NativeModule {
     keepIntervalSeconds: number,
     keepRetries: number,
     userTimeoutMs: number,
+    local: boolean,
   ): { fd: number; port: number; transparent: boolean };
   openTcp(
     netnsFd: number,
@@ -132,6 +134,7 @@ export interface NativeModule {
     keepIntervalSeconds: number,
     keepRetries: number,
     userTimeoutMs: number,
+    local: boolean,
   ): number;
   connectTcp(fd: number, ip: string, port: number): number;
   acceptQueued(
@@ -178,6 +181,7 @@ export interface NativeModule {
   releaseProgramPages(): Promise<number>;
   releaseFreeMemory(): Promise<number>;
   collectInSteps(): void;
+  saveMemory(): void;
   raiseFileLimit(): { soft: number; hard: number };
   pumpOpen(
     onEnd: (
@@ -252,16 +256,18 @@ export interface NativeModule {
   outputOpen(fd: number): OutputHandle;
   outputAppend(handle: OutputHandle, text: string): number;
   outputFlush(handle: OutputHandle): number;
+  lockFile(path: string): number | null;
   capabilities(): { netAdmin: boolean; netRaw: boolean; sysAdmin: boolean };
 }
 
+const ADDON = installedPath('lib/linux/addon/build/weft.node');
 let loaded: NativeModule | null = null;
 
 /** Returns the addon of this thread. Throws CONFIG_UNSUPPORTED with the command to run when it is not built or does not load. */
 export function native(): NativeModule {
   if (loaded !== null) return loaded;
   try {
-    loaded = createRequire(import.meta.url)('./addon/build/weft.node') as NativeModule;
+    loaded = createRequire(import.meta.url)(ADDON) as NativeModule;
     return loaded;
   } catch (error) {
     throw new MeshError(

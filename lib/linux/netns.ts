@@ -1,4 +1,5 @@
 import { statSync } from 'node:fs';
+import { errnoOf } from './errno.ts';
 import { callNative } from './native.ts';
 import type { PolicyRouting } from './native.ts';
 
@@ -102,6 +103,24 @@ export function nftGeneration(netnsFd: number): number | null {
  */
 export function rulesDigest(netnsFd: number, legacy: boolean): string {
   return callNative((native) => native.rulesDigest(netnsFd, legacy));
+}
+
+/** Where the kernel lists the tables of legacy iptables that the thread's namespace has. */
+const LEGACY_TABLES = ['ip_tables_names', 'ip6_tables_names'].map(
+  (name) => `/proc/thread-self/net/${name}`,
+);
+
+/** Returns false where no table of legacy iptables was ever used in the namespace, and true where that is not certain. */
+export function hasLegacyTables(netnsFd: number): boolean {
+  return LEGACY_TABLES.some((path) => {
+    try {
+      // It reads any file that shows the namespace of the thread which opens it.
+      return callNative((native) => native.readSysctl(netnsFd, path)) !== '';
+    } catch (error) {
+      // The kernel has no legacy iptables.
+      return errnoOf(error) !== 'ENOENT';
+    }
+  });
 }
 
 /** Returns the policy routing of one family, with the routes of one table (up to 255). */

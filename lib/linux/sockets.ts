@@ -45,6 +45,8 @@ export interface TcpOptions {
   readonly keepalive?: KeepaliveOptions;
   readonly userTimeoutMs?: number;
   readonly noDelay: boolean;
+  /** True when the other end is on this machine: the socket does without the congestion control that is meant for networks. */
+  readonly local?: boolean;
 }
 
 /** Settings of an upstream socket. Set at most one of `source` and `bindLoopback`. */
@@ -190,7 +192,14 @@ export function resetOnClose(fd: number): void {
 
 function tcpArguments(
   options: TcpOptions,
-): [noDelay: boolean, idle: number, interval: number, retries: number, userTimeoutMs: number] {
+): [
+  noDelay: boolean,
+  idle: number,
+  interval: number,
+  retries: number,
+  userTimeoutMs: number,
+  local: boolean,
+] {
   const { keepalive } = options;
   return [
     options.noDelay,
@@ -198,6 +207,7 @@ function tcpArguments(
     keepalive === undefined ? 0 : wholeSeconds(keepalive.intervalMs),
     keepalive?.retries ?? 0,
     options.userTimeoutMs ?? 0,
+    options.local ?? false,
   ];
 }
 

@@ -1,5 +1,5 @@
 /** The text of a MeshConfig. Pure. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { yaml } from '../config/yaml.ts';
 import { MeshError } from '../errors/mesh-error.ts';
 import { tryParseSpiffe } from '../net/spiffe.ts';

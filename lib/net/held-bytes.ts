@@ -11,7 +11,7 @@ import type { NodeBudget } from './node-budget.ts';
 export interface Debtor {
   /** The received bytes held for it. */
   holds(): number;
-  /** Ends it and releases the bytes it holds. */
+  /** Ends it, so that it releases the bytes it holds, now or soon. */
   evict(): void;
 }
 
@@ -179,6 +179,8 @@ export class PodBytes implements ByteAccount {
   readonly #ledger: Ledger;
   readonly #listeners = new Set<() => void>();
   readonly #debtors = new Set<Debtor>();
+  /** Debtors that were ended and still hold bytes: a native thread drops them a little later. */
+  readonly #leaving = new Set<Debtor>();
   #limit: number;
   #bytes = 0;
   /** The part of `#bytes` that peers sent. */
@@ -227,7 +229,7 @@ export class PodBytes implements ByteAccount {
   }
 
   relieve(): void {
-    while (this.#received > this.#limit) {
+    while (this.#received - this.#leavingBytes > this.#limit) {
       let largest: Debtor | null = null;
       for (const debtor of this.#debtors) {
         if (debtor.holds() > (largest?.holds() ?? EVICTED_FROM_BYTES)) largest = debtor;
@@ -235,6 +237,7 @@ export class PodBytes implements ByteAccount {
       if (largest === null) return;
       // Each debtor is ended once, so that the loop ends.
       this.#debtors.delete(largest);
+      this.#leaving.add(largest);
       largest.evict();
     }
   }
@@ -256,10 +259,21 @@ export class PodBytes implements ByteAccount {
     this.#closed = true;
     this.#listeners.clear();
     this.#debtors.clear();
+    this.#leaving.clear();
     this.#timer?.cancel();
     if (this.#pressed) this.#ledger.pressing(-1);
     this.#pressed = false;
     this.#ledger.closed();
+  }
+
+  get #leavingBytes(): number {
+    let sum = 0;
+    for (const debtor of this.#leaving) {
+      const holds = debtor.holds();
+      sum += holds;
+      if (holds === 0) this.#leaving.delete(debtor);
+    }
+    return sum;
   }
 
   get #mark(): number {

@@ -1,4 +1,4 @@
-import type { z } from 'zod';
+import type * as z from 'zod';
 import { configInvalid } from '../config/define-config.ts';
 import { DEFAULT_EXPORT_TIMEOUT_MS } from './limits.ts';
 import type { OtlpSettings, OtlpTarget, QueueSettings, Signal } from './settings.ts';

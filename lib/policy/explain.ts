@@ -1,5 +1,5 @@
 /** The question of `weft policy explain` and its answer; `lib/state/explain.ts` finds it. */
-import { z } from 'zod';
+import * as z from 'zod';
 
 /** Asks whether a pod would be allowed to connect. `to.name` is a pod or a service of the namespace. */
 export const explainRequestSchema = z.object({

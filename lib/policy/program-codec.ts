@@ -1,5 +1,5 @@
 /** Encodes and decodes decision programs as rows of the `programs` table: JSON under the set's id. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import { parseIp } from '../net/address.ts';
 import type { PolicyProgram } from './model.ts';

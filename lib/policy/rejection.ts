@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { REASON_CHARS_MAX } from './limits.ts';
 import type { Reach } from './reach.ts';
 

@@ -1,8 +1,13 @@
 /** Writes the redirection of a pod's namespace, and verifies it by reading it back. */
-import { existsSync } from 'node:fs';
 import { MeshError } from '../errors/mesh-error.ts';
 import { errnoOf } from '../linux/errno.ts';
-import { nftGeneration, policyRouting, readSysctl, rulesDigest } from '../linux/netns.ts';
+import {
+  hasLegacyTables,
+  nftGeneration,
+  policyRouting,
+  readSysctl,
+  rulesDigest,
+} from '../linux/netns.ts';
 import { differences, redirects, remains } from './compare.ts';
 import { isCut, renderCut } from './cut.ts';
 import { programName } from './flavour.ts';
@@ -46,8 +51,6 @@ export interface Fingerprint {
 
 /** The first generation number of a namespace: no rule was ever written to it. */
 const UNUSED_GENERATION = 1;
-/** Where the kernel lists tables of legacy iptables, once it has any anywhere. */
-const LEGACY_TABLES = '/proc/net/ip_tables_names';
 const MARKER = '#weft-family';
 
 /** Writes, checks and removes redirection with the programs chosen for this process. */
@@ -146,7 +149,7 @@ export class Redirector {
     await this.uncut(target);
     const families = usableFamilies(target).filter((family) => family === 4 || this.#tools.ipv6);
     const before = await this.#observe(target, families);
-    const clean = this.#untouched(target) && !existsSync(LEGACY_TABLES);
+    const clean = this.#untouched(target) && !hasLegacyTables(target.netnsFd);
     if (clean && before.every((observed) => remains(observed).length === 0)) return;
     const script = before.map((observed) => [
       this.#removal(observed),
@@ -237,8 +240,9 @@ export class Redirector {
     const saves = families.map((family) => `echo '${MARKER} ${family}'\n${list(family)}\n`);
     // This lock excludes other writers of this namespace only; the machine-wide lock would make all pods wait.
     const lock = `${this.#lockDir}/xtables-${target.inode}.lock`;
-    const unlock = this.#usesNft ? '' : `rm -f '${lock}'\n`;
-    const output = await runScript(`set -e\n${script}${saves.join('')}${unlock}`, {
+    // A trap, because the script ends where a command fails.
+    const unlock = this.#usesNft ? '' : `trap 'rm -f "$XTABLES_LOCKFILE"' EXIT\n`;
+    const output = await runScript(`set -e\n${unlock}${script}${saves.join('')}`, {
       // Entered by descriptor, because the path may name another namespace by now.
       enter: ['nsenter', `--net=/proc/${process.pid}/fd/${target.netnsFd}`],
       ...(this.#usesNft ? {} : { environment: { XTABLES_LOCKFILE: lock } }),

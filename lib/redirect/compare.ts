@@ -34,24 +34,38 @@ export function redirects(
 /** Returns the remains of the redirection; empty when nothing is left. */
 export function remains(observed: ObservedFamily): readonly string[] {
   const chains = observed.tables.map((table) => `table ${table.table}`);
-  const { rules, routes } = ownPolicy(observed);
-  if (rules > 0) chains.push('policy rule');
-  if (routes > 0) chains.push(`route in table ${POLICY_ROUTE.table}`);
+  if (ownPolicy(observed).rules > 0) chains.push('policy rule');
+  if (ownRoutes(observed) > 0) chains.push(`route in table ${POLICY_ROUTE.table}`);
   return chains.map((what) => `IPv${observed.family} ${what}`);
 }
 
-/** Selects the rules and routes of our policy routing. */
+/** Counts our policy rules, and the routes that serve them, whoever made those. */
 export function ownPolicy(observed: ObservedFamily): { rules: number; routes: number } {
-  const { priority, mark, mask, table } = POLICY_ROUTE;
-  const rules = observed.policy.rules.filter(
-    (rule) =>
-      rule.priority === priority &&
-      rule.mark === mark &&
-      rule.mask === mask &&
-      rule.table === table,
-  );
+  const rules = observed.policy.rules.filter(isOwnRule);
   const routes = observed.policy.routes.filter((route) => route.local && route.prefixLength === 0);
   return { rules: rules.length, routes: routes.length };
+}
+
+/**
+ * Counts the routes that a removal takes away. The kernel's recipe for TPROXY has the same route in the same table: it counts as
+ * ours only beside our policy rule or our chains, and not while another rule looks its table up.
+ */
+export function ownRoutes(observed: ObservedFamily): number {
+  const { rules, routes } = ownPolicy(observed);
+  const used = observed.policy.rules.some(
+    (rule) => rule.table === POLICY_ROUTE.table && !isOwnRule(rule),
+  );
+  return used || (rules === 0 && observed.tables.length === 0) ? 0 : routes;
+}
+
+function isOwnRule(found: ObservedFamily['policy']['rules'][number]): boolean {
+  const { priority, mark, mask, table } = POLICY_ROUTE;
+  return (
+    found.priority === priority &&
+    found.mark === mark &&
+    found.mask === mask &&
+    found.table === table
+  );
 }
 
 function tableDifferences(
@@ -92,8 +106,12 @@ function chainDifferences(
 function jumpDifferences(table: Table, chain: OwnChain, found: ObservedTable): readonly string[] {
   const jumps = found.jumps.filter((jump) => / -[jg] (\S+)/.exec(` ${jump.text}`)?.[1] === chain);
   const exact = jumps.filter((jump) => jump.chain === HOOKS[chain] && jump.text === `-j ${chain}`);
-  if (jumps.length === 1 && exact.length === 1) return [];
-  return [`${table} ${HOOKS[chain]} must lead to ${chain} once`];
+  if (jumps.length !== 1 || exact.length !== 1) {
+    return [`${table} ${HOOKS[chain]} must lead to ${chain} once`];
+  }
+  // A rule before it may decide a connection, which then bypasses the proxy.
+  if (table !== 'nat' || jumps[0]?.first === true) return [];
+  return [`${table} ${HOOKS[chain]} has rules of others before ${chain}`];
 }
 
 function policyDifferences(observed: ObservedFamily, wantRoute: boolean): readonly string[] {

@@ -33,7 +33,7 @@ export function iptablesHostProbes(flavour: IptablesFlavour, ipv6: boolean): Hos
           return [
             fillSet(family, ofFamily(addresses, family)),
             // The set exists by now, so that the rule can name it. A table is replaced in one step.
-            `{ echo '*nat'; echo ':${CHAIN} - [0:0]'; ${save(family)} | ${deletions}`,
+            `{ echo '*nat'; echo ':${CHAIN} - [0:0]'; ${save(family)} | ${deletions(CHAIN)}`,
             `echo '-I ${JUMP}'`,
             `echo '-A ${CHAIN} ${rule(family, source)}'`,
             `echo COMMIT; } | ${programName(flavour, family, 'restore')} --noflush -w ${LOCK_WAIT_SECONDS}`,
@@ -55,24 +55,31 @@ export function iptablesHostProbes(flavour: IptablesFlavour, ipv6: boolean): Hos
       count(listed, ' -j SNAT ') === families.length &&
       count(listed, ' comment "') ===
         families.reduce((sum, family) => sum + ofFamily(addresses, family).length, 0),
-    remove: removal,
+    remove: removeChainAndSets(CHAIN, 'weft-probes-v'),
   };
 }
 
-/** Turns the jumps of a saved table into their deletions. */
-const deletions = `sed -n 's/^-A \\(.* -j ${CHAIN}\\)$/-D \\1/p'`;
-
-/** Sets are destroyed last, so without one there are no rules either. */
-const removal = `if command -v ipset >/dev/null && ipset list -n 2>/dev/null | grep -q '^weft-probes-v'; then
+/**
+ * Returns a script that removes a chain of the table nat, its jumps and the sets whose names begin with `sets`, whichever program
+ * wrote them. Sets are destroyed last, so without one there are no rules either.
+ */
+export function removeChainAndSets(chain: string, sets: string): string {
+  return `if command -v ipset >/dev/null && ipset list -n 2>/dev/null | grep -q '^${sets}'; then
   for program in ${PROGRAMS.join(' ')}; do
     command -v $program-save >/dev/null || continue
-    $program-save -t nat 2>/dev/null | grep -q '^:${CHAIN} ' || continue
-    { echo '*nat'; $program-save -t nat | ${deletions}; echo '-F ${CHAIN}'; echo '-X ${CHAIN}'; echo COMMIT; } |
+    $program-save -t nat 2>/dev/null | grep -q '^:${chain} ' || continue
+    { echo '*nat'; $program-save -t nat | ${deletions(chain)}; echo '-F ${chain}'; echo '-X ${chain}'; echo COMMIT; } |
       $program-restore --noflush -w ${LOCK_WAIT_SECONDS}
   done
-  for name in $(ipset list -n | grep '^weft-probes-v'); do ipset destroy $name; done
+  for name in $(ipset list -n | grep '^${sets}'); do ipset destroy $name; done
 fi
 `;
+}
+
+/** Turns the jumps of a saved table into their deletions. */
+function deletions(chain: string): string {
+  return `sed -n 's/^-A \\(.* -j ${chain}\\)$/-D \\1/p'`;
+}
 
 /** A new set takes the place of the old one in one step. */
 function fillSet(family: Family, elements: readonly (readonly [string, string])[]): string {

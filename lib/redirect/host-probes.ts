@@ -42,8 +42,13 @@ export const nftHostProbes: HostProbeScripts = {
     listed.includes('hook postrouting') &&
     count(listed, ' snat ') === 2 &&
     count(listed, ' comment "') === addresses.size,
-  remove: `if nft list tables inet 2>/dev/null | grep -qx 'table ${TABLE}'; then nft delete table ${TABLE}; fi\n`,
+  remove: removeTable(TABLE),
 };
+
+/** Returns a script that removes a table of the family inet where it is. */
+export function removeTable(table: string): string {
+  return `if nft list tables inet 2>/dev/null | grep -qx 'table ${table}'; then nft delete table ${table}; fi\n`;
+}
 
 /** Counts a word. */
 export function count(text: string, word: string): number {

@@ -1,5 +1,5 @@
 /** The rules of a pod as tables of nftables, `ip istio-ambient-nat` for example. Pure. */
-import type { ObservedTable } from './observed.ts';
+import type { Jump, ObservedTable } from './observed.ts';
 import { HOOKS, OWN_CHAINS, TABLES } from './rules.ts';
 import type { Family, FamilyRules, OwnChain, Table } from './rules.ts';
 
@@ -58,7 +58,7 @@ export function parseNative(text: string): readonly ObservedTable[] {
 function parseTable(table: Table, lines: readonly string[]): ObservedTable {
   const chains: OwnChain[] = [];
   const rules: { chain: OwnChain; text: string }[] = [];
-  const jumps: { chain: string; text: string }[] = [];
+  const jumps: Jump[] = [];
   let place = '';
   for (const line of lines) {
     if (line === '') continue;
@@ -77,7 +77,8 @@ function parseTable(table: Table, lines: readonly string[]): ObservedTable {
     const base = OWN_CHAINS.find((chain) => place === `chain ${BASES[chain]}`);
     if (own !== undefined) rules.push({ chain: own, text: line });
     else if (base !== undefined && line === `jump ${CHAINS[base]}`) {
-      jumps.push({ chain: HOOKS[base], text: `-j ${base}` });
+      // Any other rule of the base chain counts as surplus.
+      jumps.push({ chain: HOOKS[base], text: `-j ${base}`, first: true });
     } else rules.push({ chain: base ?? 'ISTIO_OUTPUT', text: `${place}: ${line}` });
   }
   return { table, chains, rules, jumps };

@@ -11,7 +11,15 @@ export interface ObservedTable {
   /** Rules of our chains, in order. */
   readonly rules: readonly { readonly chain: OwnChain; readonly text: string }[];
   /** Rules of other chains that lead to one of ours. */
-  readonly jumps: readonly { readonly chain: string; readonly text: string }[];
+  readonly jumps: readonly Jump[];
+}
+
+/** A rule that leads to one of our chains. */
+export interface Jump {
+  readonly chain: string;
+  readonly text: string;
+  /** Whether it is the first rule of its chain. */
+  readonly first: boolean;
 }
 
 /** One family of a namespace. `tables` holds only tables with our chains. */
@@ -37,7 +45,8 @@ export function parseSave(text: string): readonly ObservedTable[] {
 function parseTable(table: Table, lines: readonly string[]): ObservedTable {
   const chains: OwnChain[] = [];
   const rules: { chain: OwnChain; text: string }[] = [];
-  const jumps: { chain: string; text: string }[] = [];
+  const jumps: Jump[] = [];
+  const begun = new Set<string>();
   for (const line of lines) {
     const declared = ownChain(/^:(\S+) /.exec(line)?.[1]);
     if (declared !== null) chains.push(declared);
@@ -46,7 +55,10 @@ function parseTable(table: Table, lines: readonly string[]): ObservedTable {
     const [, chain = '', text = ''] = rule;
     const own = ownChain(chain);
     if (own !== null) rules.push({ chain: own, text });
-    else if (ownChain(/-[jg] (\S+)/.exec(text)?.[1]) !== null) jumps.push({ chain, text });
+    else if (ownChain(/-[jg] (\S+)/.exec(text)?.[1]) !== null) {
+      jumps.push({ chain, text, first: !begun.has(chain) });
+    }
+    begun.add(chain);
   }
   return { table, chains, rules, jumps };
 }

@@ -1,8 +1,11 @@
 /** Renders the commands that change a namespace from its present redirection to the expected one. Pure. */
-import { ownPolicy } from './compare.ts';
+import { ownPolicy, ownRoutes } from './compare.ts';
 import type { ObservedFamily, ObservedTable } from './observed.ts';
 import { HOOKS, OWN_CHAINS, POLICY_ROUTE, TABLES } from './rules.ts';
 import type { FamilyRules, Table } from './rules.ts';
+
+/** The place of our jumps among the rules of others: redirection decides first, and marks have the last word. */
+const PLACES: Readonly<Record<Table, '-I' | '-A'>> = { raw: '-A', mangle: '-A', nat: '-I' };
 
 /**
  * Renders input of `iptables-restore --noflush` that leaves exactly the expected rules in our chains and one jump to each. A
@@ -18,7 +21,7 @@ export function renderRestore(expected: FamilyRules, observed: ObservedFamily): 
       // The declaration of a chain creates or empties it.
       ...OWN_CHAINS.map((chain) => `:${chain} - [0:0]`),
       ...deletedJumps(found),
-      ...OWN_CHAINS.map((chain) => `-A ${HOOKS[chain]} -j ${chain}`),
+      ...OWN_CHAINS.map((chain) => `${PLACES[table]} ${HOOKS[chain]} -j ${chain}`),
       ...rules.map((rule) => `-A ${rule.chain} ${rule.text}`),
     ]);
   }).join('');
@@ -43,10 +46,10 @@ export function renderPolicyAdd(observed: ObservedFamily, wantRoute: boolean): s
 
 /** Renders input of `ip -batch` that removes the policy routing of the family. */
 export function renderPolicyRemove(observed: ObservedFamily): string {
-  const own = ownPolicy(observed);
   return joined([
-    ...Array.from({ length: own.rules }, () => `rule del ${policyRule()}`),
-    ...Array.from({ length: own.routes }, () => `route del ${localRoute(observed)}`),
+    // The rule goes last: without it, a removal that was interrupted would take the route for another program's.
+    ...Array.from({ length: ownRoutes(observed) }, () => `route del ${localRoute(observed)}`),
+    ...Array.from({ length: ownPolicy(observed).rules }, () => `rule del ${policyRule()}`),
   ]);
 }
 

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 
 /**
  * A pod that the node agent has enrolled: its row in the node's `enrolments` table, as JSON, under the pod's uid. `pending`

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 
 /**
  * A pod of the local runtime: one JSON file (`<uid>.json`, replaced atomically) in its node's pod directory. The local runtime

@@ -206,7 +206,10 @@ export class AgentSession {
     current.settle(
       error === null
         ? null
-        : new MeshError('ZDS_REFUSED', `${describe(request)} was refused: ${error}`),
+        : new MeshError(
+            'ZDS_REFUSED',
+            `${describe(request)} was refused by process ${this.pid}: ${error}`,
+          ),
     );
     this.#next();
   }

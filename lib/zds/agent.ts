@@ -92,17 +92,24 @@ export class ZdsAgent {
 
   /** Returns whether there is a proxy for this pod and every such proxy serves it. */
   served(pod: ZdsPod): boolean {
-    const targets = this.#targets();
-    return targets.length > 0 && targets.every((session) => session.serves(pod));
+    return this.#targets().length > 0 && this.unserved(pod).length === 0;
+  }
+
+  /** The processes of the proxies that should serve the pod and do not. */
+  unserved(pod: ZdsPod): readonly number[] {
+    return this.#targets()
+      .filter((session) => !session.serves(pod))
+      .map(({ pid }) => pid);
   }
 
   /**
-   * Sends the pod to every proxy that should serve it, and resolves when they do. Rejects with ZDS_NO_PROXY when there is none,
-   * else with the error of the first that fails.
+   * Sends the pod to every proxy that should serve it, and resolves when they do, or when `wanted` returns false after a proxy's
+   * answer. Rejects with ZDS_NO_PROXY when there is none, else with the error of the first that fails.
    */
-  async ensure(pod: ZdsPod): Promise<void> {
+  async ensure(pod: ZdsPod, wanted: () => boolean = () => true): Promise<void> {
     // A proxy that joins meanwhile must serve it too; their number is bounded.
     for (let round = 0; round < MAX_CONNECTIONS; round += 1) {
+      if (!wanted()) return;
       const targets = this.#targets();
       if (targets.length === 0) throw new MeshError('ZDS_NO_PROXY', 'no node proxy is connected');
       await Promise.all(targets.map((session) => session.ensure(pod)));
@@ -122,11 +129,15 @@ export class ZdsAgent {
    */
   async del(uid: string): Promise<void> {
     const greeted = [...this.#sessions.values()].filter((session) => session.hello !== null);
-    const results = await Promise.allSettled(greeted.map((session) => session.del(uid)));
-    for (const result of results) {
-      if (result.status === 'rejected') {
-        this.#options.log.warn({ uid, reason: errorText(result.reason) }, 'zds.del-failed');
-      }
+    await Promise.all(greeted.map((session) => this.#delFrom(session, uid)));
+  }
+
+  async #delFrom(session: AgentSession, uid: string): Promise<void> {
+    try {
+      await session.del(uid);
+    } catch (error) {
+      const line = { connection: session.id, pid: session.pid, uid, reason: errorText(error) };
+      this.#options.log.warn(line, 'zds.del-failed');
     }
   }
 
@@ -171,7 +182,8 @@ export class ZdsAgent {
       },
       onRefused: (session, uid, error) => {
         this.#counters.refused += 1;
-        log.warn({ connection: session.id, uid, reason: error }, 'zds.add-failed');
+        const line = { connection: session.id, pid: session.pid, uid, reason: error };
+        log.warn(line, 'zds.add-failed');
       },
       onEnd: (session, why, error) => {
         this.#sessions.delete(session.id);

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
-import { z } from 'zod';
+import * as z from 'zod';
 import { request } from '../../lib/http/node-http.ts';
 import { Backoff } from '../../lib/clock/backoff.ts';
 import { pause } from '../../lib/clock/clock.ts';

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import { z } from 'zod';
+import * as z from 'zod';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { dnsLabel, labelSelector } from '../../lib/kubernetes/label-fields.ts';
 import type { LabelSelector } from '../../lib/kubernetes/label-selector.ts';

@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { z } from 'zod';
+import * as z from 'zod';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { readIfPresent, replaceFile } from '../../lib/files/atomic-file.ts';
 import { mergedHolder } from './holders.ts';
@@ -34,6 +34,14 @@ export class HolderFile implements HolderStore {
         cause: error,
       });
     }
+  }
+
+  async begun(): Promise<boolean> {
+    return (await readIfPresent(this.#path)) !== null;
+  }
+
+  async begin(): Promise<void> {
+    if (!(await this.begun())) await this.merge([], 0);
   }
 
   async merge(changed: readonly Holder[], nowMs: number): Promise<void> {

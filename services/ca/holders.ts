@@ -16,6 +16,10 @@ export interface Holder {
 /** Keeps the holders where every CA process finds them. */
 export interface HolderStore {
   read(): Promise<readonly Holder[]>;
+  /** True once {@link begin} or {@link merge} was done. */
+  begun(): Promise<boolean>;
+  /** Notes that every certificate from now on has its holder here. */
+  begin(): Promise<void>;
   /** Adds these holders, or merges them as {@link mergedHolder}; may remove holders whose stored end has passed. */
   merge(changed: readonly Holder[], nowMs: number): Promise<void>;
 }
@@ -31,6 +35,9 @@ export interface HoldersDeps {
   readonly log: Pick<Logger, 'warn'>;
   readonly store: HolderStore;
 }
+
+/** Stands for all that hold certificates of a key which signed before holders were kept. */
+export const EARLIER_HOLDERS = '(issued earlier)';
 
 /** The end of a holder's certificates is kept in steps of this part of their life, so that a renewal rarely writes. */
 const END_STEPS = 4;
@@ -66,6 +73,25 @@ export class Holders {
       const isNewer = this.#unwritten.has(name);
       this.#known.set(name, isNewer ? mergedHolder(stored, own) : mergedHolder(own, stored));
     }
+  }
+
+  /** Keeps holders from now on, for a key that has signed nothing. */
+  begin(): Promise<void> {
+    return this.#deps.store.begin();
+  }
+
+  /**
+   * Keeps holders from now on, for a key that may have signed before: of another CA, or of a backup. A rotation then waits for
+   * `notAfterMs`, unless an operator skips {@link EARLIER_HOLDERS}. Does nothing when they are kept already.
+   */
+  async takeOver(notAfterMs: number): Promise<void> {
+    const { log, store } = this.#deps;
+    if (await store.begun()) return;
+    await this.note(EARLIER_HOLDERS, null, notAfterMs);
+    log.warn(
+      { holder: EARLIER_HOLDERS, until: new Date(notAfterMs).toISOString() },
+      'certificate-holders.unknown',
+    );
   }
 
   /** The holders of unexpired certificates. */

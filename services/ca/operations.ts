@@ -1,6 +1,6 @@
 /** The operations of `weft ca` on the CA's state. They work on the stores, so that they need no running CA. */
-import { z } from 'zod';
-import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import * as z from 'zod';
+import { MeshError, asMeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { rootName } from '../../lib/identity/root-report.ts';
 import { parseCertificates } from '../../lib/tls/pem.ts';
 import type { Authority } from './authority.ts';
@@ -169,8 +169,9 @@ export async function backup(store: StateStore, nowMs: number): Promise<string> 
 }
 
 /**
- * Brings a copy back. Throws STATE_INVALID for an unusable copy, and STATE_CONFLICT when it would cut off workloads: the
- * published roots do not include its root. `replaceRoot` does it even so.
+ * Brings a copy back; a rotation in it begins its step anew. Throws STATE_INVALID for an unusable copy, and STATE_CONFLICT when
+ * it would cut off workloads: the published roots do not include its root, or it lacks a root of the present state.
+ * `replaceRoot` does it even so.
  */
 export async function restore(
   stores: CaStores,
@@ -178,8 +179,13 @@ export async function restore(
   options: { readonly replaceRoot: boolean; readonly nowMs: number },
 ): Promise<void> {
   const state = parseBackup(text, options.nowMs);
-  if (!options.replaceRoot) await checkTrusted(stores, state);
-  await put(stores.state, state);
+  // Read before the checks: the state that they judge is the one that is replaced.
+  const version = await stores.state.version();
+  if (!options.replaceRoot) {
+    await checkTrusted(stores, state);
+    await checkKept(stores.state, state);
+  }
+  await put(stores.state, begunAnew(state, options.nowMs), version);
 }
 
 /** Makes a root where there is none. With `replaceRoot` it replaces whatever is there. */
@@ -190,7 +196,7 @@ export async function init(
 ): Promise<void> {
   const state = await newState(trustDomain, options.nowMs);
   if (options.replaceRoot) {
-    await put(stores.state, state);
+    await put(stores.state, state, await stores.state.version());
     return;
   }
   const published = await stores.published();
@@ -200,6 +206,7 @@ export async function init(
       `${published.where} holds the roots of a mesh already: a new root would cut off its workloads until all nodes have read it; bring the key back (weft ca restore FILE), or say --replace-root`,
     );
   }
+  await stores.holders.begin();
   await stores.state.create(state);
 }
 
@@ -212,9 +219,8 @@ async function required(store: StateStore): Promise<StoredState> {
   );
 }
 
-/** Replaces the state, usable or not. */
-async function put(store: StateStore, state: CaState): Promise<void> {
-  const version = await store.version();
+/** Replaces the state of this version, usable or not. */
+async function put(store: StateStore, state: CaState, version: string | null): Promise<void> {
   if (version === null) await store.create(state);
   else await store.replace(state, version);
 }
@@ -235,15 +241,45 @@ function parseBackup(text: string, nowMs: number): CaState {
 async function checkTrusted(stores: CaStores, state: CaState): Promise<void> {
   const published = await stores.published();
   if (published === null) return;
-  const trusted = new Set(
-    parseCertificates(published.pem, published.where).map((root) => root.fingerprint256),
-  );
+  const trusted = new Set(fingerprints(published.pem, published.where));
   const [root] = parseCertificates(state.signing.certificatePem, 'the backup');
   if (root !== undefined && trusted.has(root.fingerprint256)) return;
   throw new MeshError(
     'STATE_CONFLICT',
     `the roots in ${published.where} do not include the root of this backup: nodes would refuse its certificates until they have read it; --replace-root brings it back even so`,
   );
+}
+
+/** Refuses a copy without a root that the present state distributes: certificates of that root may be in use. */
+async function checkKept(store: StateStore, state: CaState): Promise<void> {
+  const present = await usable(store);
+  if (present === null) return;
+  const kept = new Set(fingerprints(state.rootsPem, 'the backup'));
+  if (fingerprints(present.state.rootsPem, store.where).every((root) => kept.has(root))) return;
+  throw new MeshError(
+    'STATE_CONFLICT',
+    `${store.where} has a root that this backup lacks, and certificates of it may be in use: finish or abandon its rotation; --replace-root brings the backup back even so`,
+  );
+}
+
+async function usable(store: StateStore): Promise<StoredState | null> {
+  try {
+    return await store.read();
+  } catch (error) {
+    if (asMeshError(error, 'STATE_UNAVAILABLE').code !== 'STATE_INVALID') throw error;
+    return null;
+  }
+}
+
+function fingerprints(pem: string, where: string): readonly string[] {
+  return parseCertificates(pem, where).map((root) => root.fingerprint256);
+}
+
+/** The times of a rotation belong to the day of the backup. */
+function begunAnew(state: CaState, nowMs: number): CaState {
+  const { rotation } = state;
+  if (rotation === null) return state;
+  return { ...state, rotation: { ...rotation, sinceMs: nowMs, waitUntilMs: null } };
 }
 
 function commonStatus(

@@ -15,6 +15,8 @@ import type { FollowedMesh } from './followed-mesh.ts';
 export interface OwnAuthorityOptions {
   /** Time in which a step of a rotation reaches all CA processes and the files of all nodes. */
   readonly settleMs: number;
+  /** Longest life of a certificate. */
+  readonly maxLifetimeMs: number;
 }
 
 /** Collaborators of an {@link OwnAuthority}. */
@@ -22,7 +24,7 @@ export interface OwnAuthorityDeps {
   readonly clock: Clock;
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
   readonly stores: Pick<CaStores, 'state' | 'published'>;
-  readonly holders: Pick<Holders, 'live' | 'refresh'>;
+  readonly holders: Pick<Holders, 'live' | 'refresh' | 'begin' | 'takeOver'>;
   /** Its trust domain names new roots. */
   readonly mesh: Pick<FollowedMesh, 'current'>;
   /** True in the one CA process that rotates. */
@@ -63,11 +65,13 @@ export class OwnAuthority extends FollowedAuthority<CaState> {
    * and for a missing one while roots are published: a new root would cut off every workload.
    */
   async start(): Promise<void> {
-    const { clock, log, mesh } = this.#deps;
+    const { clock, log, mesh, holders } = this.#deps;
     const store = this.#deps.stores.state;
     let stored = await store.read();
     if (stored === null) {
       await this.#refuseLostRoot();
+      // Before there is a key: another process that finds one must not take it for a key of before.
+      await holders.begin();
       try {
         await store.create(await newState(mesh.current.trustDomain, clock.now()));
         log.info({ where: store.where }, 'root.created');
@@ -76,6 +80,8 @@ export class OwnAuthority extends FollowedAuthority<CaState> {
         if (asMeshError(error, 'STATE_UNAVAILABLE').code !== 'STATE_CONFLICT') throw error;
       }
       stored = await store.read();
+    } else {
+      await holders.takeOver(clock.now() + this.#options.maxLifetimeMs);
     }
     if (stored === null) {
       throw new MeshError('STATE_UNAVAILABLE', `the root in ${store.where} vanished`);
@@ -127,7 +133,8 @@ export class OwnAuthority extends FollowedAuthority<CaState> {
 
   #check(): void {
     if (this.#busy || !this.#deps.leads()) return;
-    if ((this.content?.rotation ?? null) === null && !this.#expiring()) return;
+    const { content, current } = this;
+    if ((content?.rotation ?? null) === null && !this.#isExpiring(current)) return;
     this.#busy = true;
     this.#checking = this.#advance().then(
       () => {
@@ -145,11 +152,9 @@ export class OwnAuthority extends FollowedAuthority<CaState> {
     );
   }
 
-  #expiring(): boolean {
-    const { certificate } = this.current.issuer;
-    const { clock } = this.#deps;
+  #isExpiring({ issuer: { certificate } }: Authority): boolean {
     const from = certificate.validFromDate.getTime();
-    return isExpiring(from, certificate.validToDate.getTime(), clock.now());
+    return isExpiring(from, certificate.validToDate.getTime(), this.#deps.clock.now());
   }
 
   async #advance(): Promise<void> {
@@ -162,10 +167,14 @@ export class OwnAuthority extends FollowedAuthority<CaState> {
     }
     const { state, version } = stored;
     const nowMs = clock.now();
-    const next =
-      state.rotation === null
-        ? beginRotation(state, await newRoot(mesh.current.trustDomain, nowMs), 'expiring', nowMs)
-        : nextState(state, holders.live(), { nowMs, settleMs: this.#options.settleMs });
+    // The state may be newer than the one in memory: its rotation may have been given up, or its root restored.
+    let next = state;
+    if (state.rotation !== null) {
+      next = nextState(state, holders.live(), { nowMs, settleMs: this.#options.settleMs });
+    } else if (this.#isExpiring(authorityOf(state, store.where, nowMs))) {
+      const root = await newRoot(mesh.current.trustDomain, nowMs);
+      next = beginRotation(state, root, 'expiring', nowMs);
+    }
     if (next === state) return;
     await store.replace(next, version);
     if (next.rotation?.step !== state.rotation?.step) {

@@ -1,5 +1,5 @@
 /** The pods that the CA knows: a node gets only the identities of pods that run on it. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 
 /** The fields of a pod that the CA needs. */

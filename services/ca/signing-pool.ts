@@ -1,5 +1,6 @@
 import type { Piscina } from 'piscina';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { programPath } from '../../lib/files/installation.ts';
 import type { SigningOutcome, SigningTask } from '../../workers/signing/protocol/task.ts';
 import {
   MAX_CONCURRENT_REQUESTS,
@@ -63,7 +64,7 @@ export function signingThreads(processors: number): number {
 async function startPool(threads: number): Promise<Piscina> {
   const { Piscina: Pool } = await import('piscina');
   return new Pool({
-    filename: new URL('../../workers/signing/signing.worker.ts', import.meta.url).href,
+    filename: programPath('workers/signing/signing.worker.ts'),
     minThreads: 0,
     maxThreads: threads,
     concurrentTasksPerWorker: TASKS_PER_SIGNER,

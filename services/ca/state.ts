@@ -1,5 +1,5 @@
 /** The state of an own root: its key, its successor, and the step of a rotation. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { present } from '../../lib/errors/assert.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { rootName } from '../../lib/identity/root-report.ts';

@@ -101,8 +101,11 @@ async function publishFailure(
   const final = attempt.lastAttempt || failure.policy.retry === 'never';
   const body: Signed = {
     ok: false,
-    // The number distinguishes this failure from the one before.
-    error: { ...wire, detail: { ...wire.detail, attempt: attempt.attempt } },
+    // Number and time distinguish this failure from the one before.
+    error: {
+      ...wire,
+      detail: { ...wire.detail, attempt: attempt.attempt, at: deps.clock.now() },
+    },
     final,
   };
   try {

@@ -111,11 +111,6 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
     hidden: true,
     load: () => import('./commands/sample.ts'),
   },
-  warm: {
-    summary: 'fill the compile cache',
-    hidden: true,
-    load: () => import('./commands/warm.ts'),
-  },
 };
 
 /** Options before the subcommand whose value is the next argument. */

@@ -1,5 +1,5 @@
 /** Lists the parts of an installation as a CycloneDX document: npm's list, and the parts that npm does not know. Pure. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 
 /** npm's mark of packages that only builds and tests need. */

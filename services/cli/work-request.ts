@@ -1,6 +1,6 @@
 /** Hands a job to an actor of a mesh and waits for its answer. */
 import { randomBytes } from 'node:crypto';
-import type { z } from 'zod';
+import type * as z from 'zod';
 import type { JobDefinition } from '../../lib/bus/contract.ts';
 import type { Bus } from '../../lib/bus/redis-bus.ts';
 import type { WorkQueue } from '../../lib/bus/work-queue.ts';

@@ -3,6 +3,7 @@ import { rename, rm, symlink } from 'node:fs/promises';
 import { basename } from 'node:path';
 import type { Environment } from '../../lib/config/env.ts';
 import { hostConfig } from '../../lib/actor/host-config.ts';
+import { installedPath, programPath } from '../../lib/files/installation.ts';
 import { loadActor } from './actors.ts';
 import type { ActorName } from './actors.ts';
 import { actorDefaults, actorEnv } from './actor-env.ts';
@@ -15,8 +16,8 @@ import type { Instance, RoleProcessesOptions } from './role-processes.ts';
 import type { Role } from './roles.ts';
 import type { MeshPlan, NodePlan } from './topology.ts';
 
-/** The launcher beside this folder. */
-const WEFT = new URL('../cli/weft', import.meta.url).pathname;
+/** The launcher. */
+const WEFT = installedPath('services/cli/weft');
 
 /** Roles that may have several processes at a time: these share work or listeners, or take turns by a lease. */
 export const SIDE_BY_SIDE: ReadonlySet<string> = new Set([
@@ -134,7 +135,7 @@ export function sampleProcess(
   node: NodePlan,
   mesh: { readonly paths: MeshPaths; readonly environment: Environment },
 ): ProcessSpec {
-  const server = new URL('sample-server.ts', import.meta.url).pathname;
+  const server = programPath('services/local-mesh/sample-server.ts');
   const path = mesh.environment['PATH'] ?? '/usr/sbin:/usr/bin:/sbin:/bin';
   return {
     name: 'sample-server',
@@ -147,7 +148,7 @@ export function sampleProcess(
       server,
       sampleSocket(mesh.paths, node.name),
     ],
-    env: { PATH: path, ...cacheEnv(mesh.environment) },
+    env: { PATH: path },
     logFile: logFile(mesh.paths, 'sample-server', node.name),
     adminSocket: null,
   };
@@ -156,9 +157,4 @@ export function sampleProcess(
 /** The socket that controls a node's default servers. */
 export function sampleSocket(paths: MeshPaths, node: string): string {
   return adminSocket(paths, 'sample-server', node);
-}
-
-function cacheEnv(environment: Environment): Readonly<Record<string, string>> {
-  const cache = environment['NODE_COMPILE_CACHE'];
-  return cache === undefined ? {} : { NODE_COMPILE_CACHE: cache };
 }

@@ -1,5 +1,5 @@
 /** Client of the control plane's manifest API. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { pause } from '../../lib/clock/clock.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { Backoff } from '../../lib/clock/backoff.ts';

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { readIfPresent, replaceFile } from '../../lib/files/atomic-file.ts';
 import { DEFAULT_MESH } from './mesh-paths.ts';

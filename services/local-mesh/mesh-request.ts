@@ -1,6 +1,7 @@
 /** Turns the options of `weft up` into the mesh that the supervisor brings up. */
 import type { Environment } from '../../lib/config/env.ts';
 import { UsageError } from '../../lib/errors/usage-error.ts';
+import { installedPath } from '../../lib/files/installation.ts';
 import { readManifests } from './manifests.ts';
 import type { ManifestDocument } from './manifests.ts';
 import type { MeshPaths } from './mesh-paths.ts';
@@ -10,7 +11,7 @@ import { MAX_NODES, MAX_PODS_PER_NODE, planMesh } from './topology.ts';
 import type { MeshPlan } from './topology.ts';
 
 /** The default manifests. */
-export const DEFAULT_MANIFESTS = new URL('../../infra/local', import.meta.url).pathname;
+export const DEFAULT_MANIFESTS = installedPath('infra/local');
 const DEFAULT_NODES = 2;
 /** A few generations of this many proxies stay below the connection limit of a node agent (lib/zds/limits.ts). */
 const MAX_PROXIES_PER_NODE = 8;

@@ -1,5 +1,5 @@
 /** Follows the kinds of objects that the pod runtime acts on. */
-import type { z } from 'zod';
+import type * as z from 'zod';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../lib/log/logger.ts';

@@ -1,5 +1,5 @@
 /** The fields of Kubernetes objects that the local pod runtime uses. The control plane has checked the objects. */
-import { z } from 'zod';
+import * as z from 'zod';
 
 const metadata = z.looseObject({
   name: z.string().min(1),

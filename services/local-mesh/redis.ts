@@ -2,9 +2,9 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { writeAclFiles } from '../../lib/bus/acl-files.ts';
 import { redisUsers } from '../../lib/bus/acl.ts';
+import { installedPath } from '../../lib/files/installation.ts';
 import type { ProcessSpec } from './managed-process.ts';
 import { logFile } from './mesh-paths.ts';
 import type { MeshPaths } from './mesh-paths.ts';
@@ -14,7 +14,7 @@ import type { MeshPlan } from './topology.ts';
 /** Each mesh has its own Redis, so all meshes use the same prefix. */
 const KEY_PREFIX = 'weft';
 /** Repairs a damaged append-only file before it runs Redis. */
-const START_SCRIPT = fileURLToPath(new URL('../../infra/redis/serve.sh', import.meta.url));
+const START_SCRIPT = installedPath('infra/redis/serve.sh');
 
 /** The files of the mesh's Redis. */
 interface RedisFiles {

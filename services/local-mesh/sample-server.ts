@@ -6,7 +6,7 @@ import type { Server, Socket } from 'node:net';
 import { chmod, rm } from 'node:fs/promises';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
-import { z } from 'zod';
+import * as z from 'zod';
 import { createServer } from '../../lib/http/node-http.ts';
 import { sendJson } from '../../lib/http/answers.ts';
 import { present } from '../../lib/errors/assert.ts';

@@ -32,8 +32,9 @@ import type { MeshStatus, PodLine, SupervisorView } from './supervisor-api.ts';
 import { TokenIssuer } from './tokens.ts';
 import type { MeshPlan } from './topology.ts';
 
-/** Interval between questions to the processes for their state. */
+/** Interval between questions to the processes for their state, and while the mesh is ready. */
 const REFRESH_MS = 500;
+const STEADY_REFRESH_MS = 2_000;
 /** Interval between checks of the logs' size. */
 const LOG_CHECK_MS = 10_000;
 /** Time limit for Redis and the control plane's API to answer during the start. */
@@ -276,16 +277,15 @@ export class Supervisor {
   }
 
   #watchProcesses(): void {
-    const refresh = async (): Promise<void> => {
-      await Promise.all([...this.#roles, ...this.#servers].map((process) => process.refresh()));
-      await this.#redis.refresh();
-      this.#redisUp = await redisAnswers(this.#request.paths.redisSocket);
-    };
     let running = false;
+    let askedAt = -Infinity;
     this.#every(REFRESH_MS, () => {
-      if (running) return;
+      const { ready } = this.status();
+      const now = this.#clock.monotonic();
+      if (running || (ready && now - askedAt < STEADY_REFRESH_MS)) return;
       running = true;
-      void refresh()
+      askedAt = now;
+      void this.#refresh(ready)
         .catch((error: unknown) => {
           this.#log.error({ error: errorText(error) }, 'status.refresh-failed');
         })
@@ -296,6 +296,14 @@ export class Supervisor {
         this.#log.warn({ error: errorText(error) }, 'log.limit-failed');
       });
     });
+  }
+
+  /** Asks all processes. All of them at once would take every processor from what the mesh carries. */
+  async #refresh(inTurn: boolean): Promise<void> {
+    const processes = [...this.#roles, ...this.#servers, this.#redis];
+    if (inTurn) for (const process of processes) await process.refresh();
+    else await Promise.all(processes.map((process) => process.refresh()));
+    this.#redisUp = await redisAnswers(this.#request.paths.redisSocket);
   }
 
   #every(intervalMs: number, action: () => void): void {

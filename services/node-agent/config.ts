@@ -13,7 +13,7 @@ import type { RedirectDefaults } from '../../lib/redirect/pod-options.ts';
 import { DEFAULT_PROBE_ADDRESS } from '../../lib/redirect/rules.ts';
 import { cniConfig, cniVariables } from './cni/config.ts';
 import type { CniConfig } from './cni/config.ts';
-import type { DepartureSource } from './kubernetes/departure.ts';
+import type { DepartureSource } from './kubernetes/departing.ts';
 
 /** The settings of the node agent; times in milliseconds. */
 export interface NodeAgentConfig {

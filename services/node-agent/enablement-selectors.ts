@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { makeField } from '../../lib/config/fields.ts';
 import { yaml } from '../../lib/config/yaml.ts';
 import type { EnablementSelector } from './eligibility.ts';

@@ -12,7 +12,7 @@ export const CANARY_MS = 1_000;
 export const FULL_CHECK_MS = 60_000;
 /** Failed attempts in a row to write rules after which a pod without them is cut off: the first may fail in passing. */
 export const CUT_AFTER_FAILURES = 2;
-/** The share of a node's pods that may be cut off within {@link CUT_WINDOW_MS}; at least one may. */
+/** The share of a node's pods that may be cut off at once, with those cut off within {@link CUT_WINDOW_MS}; at least one may. */
 export const CUT_SHARE = 0.1;
 /** Time that {@link CUT_SHARE} is about. */
 export const CUT_WINDOW_MS = 60_000;
@@ -44,6 +44,8 @@ export const HOST_RULES_LOOK_MS = {
 } as const;
 /** Time between two full reads of the agent's rules there, which show changes of ipsets too. */
 export const HOST_RULES_CHECK_MS = 60_000;
+/** Time between two looks for the DaemonSet while the agent takes its pods out of the mesh. A pod of a new agent takes longer to start. */
+export const DEPARTURE_LOOK_MS = 2_000;
 /** Time for reading the agent's DaemonSet and node when it ends. */
 export const DEPARTURE_READ_MS = 3_000;
 /** The CNI plugin and weft-runtime take the agent for dead after 5 s (cni/plugin/agent.h); it answers before that in any case. */

@@ -7,7 +7,6 @@ import { connectBus } from '../../lib/bus/redis-bus.ts';
 import { Sandboxes } from '../../lib/cri/sandboxes.ts';
 import { assert, present } from '../../lib/errors/assert.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
-import { threadNetns } from '../../lib/linux/netns.ts';
 import { capabilities, raiseFileLimit } from '../../lib/linux/process.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { Redirector } from '../../lib/redirect/apply.ts';
@@ -21,13 +20,13 @@ import { nodeAgentConfig } from './config.ts';
 import type { NodeAgentConfig } from './config.ts';
 import { EnrolmentRows } from './enrolment-rows.ts';
 import { LEAVE_REST_MS, MAX_RULE_WRITERS } from './limits.ts';
-import { leavesNode } from './kubernetes/departure.ts';
-import type { Departure } from './kubernetes/departure.ts';
+import { Departing } from './kubernetes/departing.ts';
 import { KubernetesParts } from './kubernetes/kubernetes-parts.ts';
 import { agentMetrics } from './metrics.ts';
 import type { AgentMetrics } from './metrics.ts';
 import type { DockerPods } from './docker/docker-pods.ts';
 import type { HeldContainerDeps } from './docker/held-containers.ts';
+import { ownNamespaces } from './netns/own-namespaces.ts';
 import { PodNamespaces } from './netns/pod-namespaces.ts';
 import { NodeEnrolments } from './node-enrolments.ts';
 import { PodDirectory } from './pod-directory.ts';
@@ -50,7 +49,7 @@ export class NodeAgentActor implements Actor {
   #kubernetes: KubernetesParts | null = null;
   #docker: DockerPods | null = null;
   #pods: NodeEnrolments | null = null;
-  #departure: (() => Promise<Departure>) | null = null;
+  #openDeparture: (() => Promise<Departing>) | null = null;
 
   constructor(config: NodeAgentConfig) {
     this.#config = config;
@@ -97,7 +96,7 @@ export class NodeAgentActor implements Actor {
       sysctlDir: join(config.procDir, 'sys'),
       namespaces: this.#openNamespaces(log),
       eligibility: config.eligibility,
-      ownNetns: threadNetns(),
+      ownNamespaces: ownNamespaces(config.procDir),
       drainMs: config.drainMs,
       supervise: (work) => context.supervise('pods', work),
     });
@@ -125,7 +124,7 @@ export class NodeAgentActor implements Actor {
       );
     });
     await this.#holdStarts(context, { node, source, pods });
-    this.#departure = () => leavesNode(config.departure, node, context);
+    this.#openDeparture = departureOf(config, node, context);
   }
 
   async #openKubernetes(
@@ -218,21 +217,18 @@ export class NodeAgentActor implements Actor {
 
   /** The next agent continues unfinished work; only an agent that leaves for good cleans the node up. */
   async drain(deadline: Deadline): Promise<void> {
-    if (!(await this.#departure?.())?.leaves) return;
+    if (this.#openDeparture === null) return;
+    using departing = await this.#openDeparture();
+    if (!(await departing.leaves())) return;
     await this.#cni?.remove();
-    if (await this.#isReplaced()) return;
-    await this.#pods?.leaveNode(() => deadline.remainingMs() > LEAVE_REST_MS);
-    if (await this.#isReplaced()) return;
+    if (await departing.isReplaced()) return;
+    const pods = present(this.#pods, 'the agent has started');
+    const left = pods.leaveNode(() => deadline.remainingMs() > LEAVE_REST_MS);
+    if (await departing.isReplacedDuring(left)) {
+      await pods.handOver();
+      return;
+    }
     await this.#kubernetes?.leaveNode(deadline);
-  }
-
-  /**
-   * Returns whether the DaemonSet has come back to the node since the departure began: its next agent needs what this one would
-   * remove. An uninstallation may take the rights to ask meanwhile, and goes on then.
-   */
-  async #isReplaced(): Promise<boolean> {
-    const departure = await this.#departure?.();
-    return departure !== undefined && departure.told && !departure.leaves;
   }
 
   stop(): Promise<void> {
@@ -300,6 +296,15 @@ export class NodeAgentActor implements Actor {
       });
     });
   }
+}
+
+/** Null without a DaemonSet: nothing tells then that the agent leaves. */
+function departureOf(
+  { departure }: NodeAgentConfig,
+  node: string,
+  context: ActorContext,
+): (() => Promise<Departing>) | null {
+  return departure === null ? null : () => Departing.open(departure, node, context);
 }
 
 async function openTools(config: NodeAgentConfig, log: Logger): Promise<ChosenTools> {

@@ -1,5 +1,6 @@
 /** Holds the pods of the node: gives each its record and checks all of them regularly. */
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { Slots } from '../../lib/async/slots.ts';
 import type { Timer } from '../../lib/clock/clock.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { sameNetns } from '../../lib/linux/netns.ts';
@@ -27,24 +28,28 @@ export interface EnrolmentView {
 }
 
 /** The dependencies of {@link NodeEnrolments}. */
-export type NodeDeps = Omit<PodDeps, 'shared' | 'onGone' | 'mayCut'>;
+export type NodeDeps = Omit<PodDeps, 'shared' | 'onGone' | 'mayCut' | 'onCutFound' | 'proofs'>;
 
 /** Holds the pods by uid. */
 export class NodeEnrolments {
   readonly #deps: NodeDeps;
   readonly #pods = new Map<string, PodEnrolment>();
   readonly #cuts: CutLimit;
+  readonly #proofs: Slots;
+  #lookedAtAll = false;
   #unreadable: ReadonlySet<string> = new Set();
   #drift: Timer | null = null;
   #checking = false;
   /** Rounds of the drift check so far. */
   #rounds = 0;
   #departing = false;
+  #handedOver = false;
   #stopped = false;
 
   constructor(deps: NodeDeps) {
     this.#deps = deps;
     this.#cuts = new CutLimit(deps.clock);
+    this.#proofs = new Slots(() => 1, deps.clock);
   }
 
   /** Sets the present pods. Resolves when each new one was attempted once. Enrols nothing new once the agent ends. */
@@ -79,6 +84,15 @@ export class NodeEnrolments {
     pod.kick();
     await pod.settled;
     return { state: pod.state, reason: pod.reason };
+  }
+
+  /** Returns the pod of the mesh that lives in this namespace, besides that of `except`; null when there is none. */
+  holderOf(identity: NetnsIdentity, except: string): PodRecord | null {
+    const holder = [...this.#pods.values()].find(
+      (pod) =>
+        pod.uid !== except && pod.wanted && pod.netns !== null && sameNetns(pod.netns, identity),
+    );
+    return holder?.record ?? null;
   }
 
   /** Yields the pods for a proxy that connects. It keeps pods whose record cannot be read. */
@@ -170,6 +184,12 @@ export class NodeEnrolments {
     await Promise.all([...this.#pods.values()].map((pod) => this.#takeOut(pod, mayRepeat)));
   }
 
+  /** Ends {@link leaveNode} where it stands, because the next agent comes to the node, and stops. */
+  handOver(): Promise<void> {
+    this.#handedOver = true;
+    return this.stop();
+  }
+
   /** Stops without a change: rules and listeners stay. Resolves once nothing is written any more. */
   async stop(): Promise<void> {
     this.#stopped = true;
@@ -188,7 +208,7 @@ export class NodeEnrolments {
       if (!pod.hasLeft) pod.kick();
       await pod.settled;
     }
-    if (pod.hasLeft) return;
+    if (pod.hasLeft || this.#handedOver) return;
     const { uid, record, reason } = pod;
     log.error(
       { uid, namespace: record?.namespace, pod: record?.name, reason },
@@ -199,8 +219,10 @@ export class NodeEnrolments {
   #create(uid: string): PodEnrolment {
     const pod = new PodEnrolment(uid, {
       ...this.#deps,
-      mayCut: () => this.#cuts.allow(this.wanted().length),
-      shared: (identity, except) => this.#shared(identity, except),
+      proofs: this.#proofs,
+      mayCut: () => this.#mayCut(uid),
+      onCutFound: () => this.#cuts.count(uid),
+      shared: (identity, except) => this.holderOf(identity, except) !== null,
       onGone: (gone) => {
         if (this.#pods.get(gone)?.record === null) this.#pods.delete(gone);
       },
@@ -209,11 +231,13 @@ export class NodeEnrolments {
     return pod;
   }
 
-  #shared(identity: NetnsIdentity, except: string): boolean {
-    return [...this.#pods.values()].some(
-      (pod) =>
-        pod.uid !== except && pod.wanted && pod.netns !== null && sameNetns(pod.netns, identity),
-    );
+  /** Null until each pod of the first set was looked at: the agent before this one may have cut off enough pods. */
+  #mayCut(uid: string): boolean | null {
+    const pods = [...this.#pods.values()];
+    this.#lookedAtAll ||= pods.every(({ wanted, guard }) => !wanted || guard.lookedAt);
+    if (!this.#lookedAtAll) return null;
+    const cut = pods.filter(({ exposure }) => exposure === 'cut').map((pod) => pod.uid);
+    return this.#cuts.allow(uid, { pods: this.wanted().length, cut });
   }
 
   #checkPod(pod: PodEnrolment, how: 'quick' | 'full'): void {

@@ -10,7 +10,7 @@ import type { Logger } from '../../lib/log/logger.ts';
 import { podRecordSchema } from '../../lib/state/pod-record.ts';
 import type { PodRecord } from '../../lib/state/pod-record.ts';
 import { MAX_PODS, MAX_RECORD_BYTES } from './limits.ts';
-import type { PodSet, PodSource } from './pod-source.ts';
+import type { FindOptions, PodNetwork, PodSet, PodSource } from './pod-source.ts';
 
 /** Settings and ports of a {@link PodDirectory}. */
 export interface PodDirectoryOptions {
@@ -62,13 +62,18 @@ export class PodDirectory implements PodSource {
     await this.#scan();
   }
 
-  /** Returns the pod of this name, after a scan when it is not known; null when there is none. */
-  async find(namespace: string, name: string): Promise<PodRecord | null> {
+  /** Returns the pod of this name, after a scan when it is not known or `fresh`; null when there is none. */
+  async find(
+    namespace: string,
+    name: string,
+    _network?: PodNetwork,
+    { fresh = false }: FindOptions = {},
+  ): Promise<PodRecord | null> {
     const known = (): PodRecord | undefined =>
       [...this.#files.values()]
         .map(({ record }) => record)
         .find((record) => record?.namespace === namespace && record.name === name) ?? undefined;
-    if (known() === undefined) {
+    if (fresh || known() === undefined) {
       // A scan under way may have passed the file.
       await this.#scanning;
       await this.#scan();

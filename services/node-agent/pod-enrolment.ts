@@ -39,13 +39,13 @@ export interface PodDeps extends RuleDeps, GuardDeps {
 /** Brings one pod to its state after each {@link update} or {@link kick}. */
 export class PodEnrolment {
   readonly uid: string;
+  readonly guard: PodGuard;
   state: PodState = 'waiting';
   /** Why the last attempt failed. */
   reason: string | null = null;
   driftRepairs = 0;
   readonly #deps: PodDeps;
   readonly #rules: PodRules;
-  readonly #guard: PodGuard;
   readonly #listeners = new ListenerWatch();
   readonly #backoff = new Backoff(RETRY);
   readonly #firstAttempt = Promise.withResolvers<void>();
@@ -66,7 +66,7 @@ export class PodEnrolment {
     this.uid = uid;
     this.#deps = deps;
     this.#rules = new PodRules(uid, deps);
-    this.#guard = new PodGuard(deps, this.#rules);
+    this.guard = new PodGuard(deps, this.#rules);
   }
 
   get record(): PodRecord | null {
@@ -74,7 +74,7 @@ export class PodEnrolment {
   }
 
   get exposure(): Exposure | null {
-    return this.#guard.exposure;
+    return this.guard.exposure;
   }
 
   /** The namespace that has the rules, while this agent holds it. */
@@ -154,7 +154,7 @@ export class PodEnrolment {
 
   /** Cuts the pod off if it is open. */
   cutOpen(): void {
-    if (this.#guard.allow()) this.kick();
+    if (this.guard.allow()) this.kick();
   }
 
   /** Handles that a proxy came or went. */
@@ -169,7 +169,7 @@ export class PodEnrolment {
     const { netns } = this.#rules;
     if (this.#running || record === null || netns === null || !this.wanted) return;
     // The next attempt is due; one every second for each pod would be too many where all fail.
-    if (this.#guard.failing) return;
+    if (this.guard.failing) return;
     const unchanged = this.#rules.unchanged(record, how);
     // Before the kick, which may replace the namespace.
     this.#checkListeners(netns);
@@ -230,7 +230,7 @@ export class PodEnrolment {
         if (this.#record !== null) this.#deps.tell(this.#record, 'MeshEnrolmentFailed', message);
       }
       if (code === 'NETNS_RULES' && this.wanted && this.#record !== null) {
-        await this.#guard.failed(this.#record, message);
+        await this.guard.failed(this.#record, message);
       }
       // A proxy that connects starts the next attempt.
       if (code === 'ZDS_NO_PROXY') return;
@@ -248,12 +248,12 @@ export class PodEnrolment {
   async #enrol(record: PodRecord): Promise<void> {
     const { zds, log, metrics } = this.#deps;
     this.#leavingSinceMs = null;
-    if ((await this.#rules.open(record)) || this.state === 'outside') this.state = 'waiting';
+    if ((await this.guard.open(record)) || this.state === 'outside') this.state = 'waiting';
     if ((await this.#rules.write(record)) === 'repaired') {
       this.driftRepairs += 1;
       metrics.driftRepaired('rules');
     }
-    this.#guard.written(record);
+    this.guard.written(record);
     if (this.#outdated(record)) return;
     this.#setState(record, this.state === 'enabled' ? 'enabled' : 'pending');
     if (this.#restartServing) {
@@ -310,7 +310,7 @@ export class PodEnrolment {
     const sinceMs = this.#leavingSinceMs;
     rows.delete(this.uid);
     // It may talk in the clear from here on.
-    await this.#guard.leave();
+    await this.guard.leave();
     if (this.#rules.verified) await this.#rules.stopRedirecting();
     await waitUntil(clock, sinceMs + PEERS_LEARN_MS, signal);
     if (signal.aborted) return;

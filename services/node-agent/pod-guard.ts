@@ -12,28 +12,32 @@ export type PodEvent = 'MeshEnrolmentFailed' | 'MeshPodCutOff' | 'MeshPodOpen';
 export interface GuardDeps extends Pick<RuleDeps, 'log' | 'metrics'> {
   /** Tells people what is wrong with the pod; once for each text. */
   readonly tell: (record: PodRecord, event: PodEvent, text: string) => void;
-  /** Returns whether one more pod of the node may be cut off now, and counts it. */
-  readonly mayCut: () => boolean;
+  /** Returns whether the pod may be cut off now, and counts that. Null while not every pod of the node was looked at. */
+  readonly mayCut: () => boolean | null;
+  /** Called when the pod was found cut off, by the agent before this one. */
+  readonly onCutFound: () => void;
 }
 
 /** Why a pod is left open. */
 const CUT_LIMITED =
-  'the pod stays open, outside the mesh: enough pods of the node were cut off within a minute; weft doctor --cut cuts off the others';
+  'the pod stays open, outside the mesh: enough pods of the node are cut off; weft doctor --cut cuts off the others';
+
+/** The rules that a guard looks at and cuts by. */
+type GuardedRules = Pick<PodRules, 'netns' | 'open' | 'cutOff' | 'standing' | 'cut' | 'uncut'>;
 
 /** Guards one pod. Calls must not overlap, as those of {@link PodRules}. */
 export class PodGuard {
+  /** True once the namespace was opened or could not be opened. An earlier cut is known from then on. */
+  lookedAt = false;
   readonly #deps: GuardDeps;
-  readonly #rules: Pick<PodRules, 'netns' | 'cutOff' | 'standing' | 'cut' | 'uncut'>;
+  readonly #rules: GuardedRules;
   /** Null while the pod has its rules, or may have them. */
   #exposure: Exposure | null = null;
   /** Attempts in a row that could not write the rules. */
   #failures = 0;
   #mayCut = false;
 
-  constructor(
-    deps: GuardDeps,
-    rules: Pick<PodRules, 'netns' | 'cutOff' | 'standing' | 'cut' | 'uncut'>,
-  ) {
+  constructor(deps: GuardDeps, rules: GuardedRules) {
     this.#deps = deps;
     this.#rules = rules;
   }
@@ -54,6 +58,21 @@ export class PodGuard {
     return true;
   }
 
+  /** Opens the namespace as {@link PodRules.open} does, and finds a cut by the agent before this one. */
+  async open(record: PodRecord): Promise<boolean> {
+    try {
+      const isNew = await this.#rules.open(record);
+      if (isNew && this.#rules.cutOff) {
+        this.#exposure = 'cut';
+        this.#mayCut = true;
+        this.#deps.onCutFound();
+      }
+      return isNew;
+    } finally {
+      this.lookedAt = true;
+    }
+  }
+
   /** Handles that the rules could not be written. */
   async failed(record: PodRecord, reason: string): Promise<void> {
     try {
@@ -69,15 +88,20 @@ export class PodGuard {
     if (this.#exposure !== null) {
       this.#deps.log.info({ ...name(record), exposure: this.#exposure }, 'pod.protected-again');
     }
-    this.#exposure = null;
-    this.#failures = 0;
-    this.#mayCut = false;
+    this.#forget();
   }
 
   /** Ends a cut because the pod leaves the mesh. Rejects with NETNS_RULES when that fails. */
   async leave(): Promise<void> {
     await this.#rules.uncut();
+    this.#forget();
+  }
+
+  /** A later cut asks the limit anew, after as many failures. */
+  #forget(): void {
     this.#exposure = null;
+    this.#failures = 0;
+    this.#mayCut = false;
   }
 
   async #judge(record: PodRecord, reason: string): Promise<void> {
@@ -85,12 +109,16 @@ export class PodGuard {
     this.#failures += 1;
     if (this.#failures < CUT_AFTER_FAILURES) return;
     if (this.#rules.cutOff) {
-      // By the agent before this one, perhaps.
       this.#exposure = 'cut';
       return;
     }
     if (await this.#rules.standing(record)) return;
-    this.#mayCut ||= this.#exposure === null && this.#deps.mayCut();
+    if (this.#exposure === null && !this.#mayCut) {
+      const may = this.#deps.mayCut();
+      // The next attempt asks again.
+      if (may === null) return;
+      this.#mayCut = may;
+    }
     const open = this.#mayCut ? await this.#cut(record, reason) : CUT_LIMITED;
     if (open === null || this.#exposure === 'open') return;
     this.#exposure = 'open';

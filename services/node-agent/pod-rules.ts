@@ -29,6 +29,8 @@ const MIGRATE = 'net.ipv4.tcp_migrate_req';
 export interface RuleDeps {
   readonly redirector: Redirector;
   readonly slots: Slots;
+  /** Held while a pod's rules are read for a proof. */
+  readonly proofs: Slots;
   readonly clock: Clock;
   readonly log: Logger;
   readonly metrics: AgentMetrics;
@@ -36,8 +38,8 @@ export interface RuleDeps {
   /** Whether connections from before the redirection go on outside the mesh. */
   readonly existing: 'keep' | 'reset';
   readonly namespaces: Pick<PodNamespaces, 'open'>;
-  /** The agent's own namespace, where no rule may be written. */
-  readonly ownNetns: NetnsIdentity;
+  /** The namespaces of the agent and of its node, where no rule may be written. */
+  readonly ownNamespaces: readonly NetnsIdentity[];
   /** The directory where `/proc/sys` can be written. */
   readonly sysctlDir: string;
 }
@@ -90,15 +92,15 @@ export class PodRules {
 
   /**
    * Opens the pod's namespace; returns true when it differs from the present one. Rejects with NETNS_UNAVAILABLE
-   * when there is none, or when it is the node's own.
+   * when there is none, or when it is that of the node or of the agent.
    */
   async open(record: PodRecord): Promise<boolean> {
     const opened = await this.#deps.namespaces.open(record);
-    if (sameNetns(opened.identity, this.#deps.ownNetns)) {
+    if (this.#deps.ownNamespaces.some((own) => sameNetns(opened.identity, own))) {
       opened.release();
       throw new MeshError(
         'NETNS_UNAVAILABLE',
-        `the namespace of pod ${record.uid} is the node's own namespace`,
+        `the namespace of pod ${record.uid} is that of the node or of its agent`,
       );
     }
     if (this.#netns !== null && sameNetns(this.#netns.identity, opened.identity)) {
@@ -157,16 +159,24 @@ export class PodRules {
     }
   }
 
-  /** Reads everything and sends a canary; null when no namespace is held. Changes nothing. */
+  /**
+   * Reads everything and sends a canary; null when no namespace is held. Changes nothing. Pods that start need the slots: proofs
+   * take no more than one of them, and none while a canary is on its way. Rejects with NETNS_RULES after {@link stop}.
+   */
   async read(record: PodRecord): Promise<ReadNetns | null> {
-    if (this.#netns === null) return null;
-    const { clock, redirector } = this.#deps;
+    const netns = this.#netns?.retain();
+    if (netns === undefined) return null;
+    const { clock, redirector, proofs } = this.#deps;
     const expected = this.#expected(record);
-    return this.#hold(async (target) => ({
-      differences: await redirector.check(target, expected).catch(unread),
-      listening: listeningPorts(target.netnsFd),
-      canary: await sendCanary(target.netnsFd, clock),
-    }));
+    try {
+      const differences = await proofs.run(() =>
+        this.#inTurn(netns, (target) => redirector.check(target, expected).catch(unread)),
+      );
+      const listening = listeningPorts(netns.fd);
+      return { differences, listening, canary: await sendCanary(netns.fd, clock) };
+    } finally {
+      netns.release();
+    }
   }
 
   /** Cuts the namespace off until the rules are written, or until it is no longer to have any. Rejects with NETNS_RULES. */
@@ -240,14 +250,18 @@ export class PodRules {
   async #hold<T>(work: (target: RedirectTarget) => Promise<T>): Promise<T> {
     const netns = present(this.#netns, 'rules are written to an open namespace').retain();
     try {
-      return await this.#deps.slots.run(() => {
-        // The next agent may be at work already.
-        if (this.#stopped) throw new MeshError('NETNS_RULES', 'the agent stops');
-        return work(targetOf(netns));
-      });
+      return await this.#inTurn(netns, work);
     } finally {
       netns.release();
     }
+  }
+
+  #inTurn<T>(netns: NetnsHandle, work: (target: RedirectTarget) => Promise<T>): Promise<T> {
+    return this.#deps.slots.run(() => {
+      // The next agent may be at work already.
+      if (this.#stopped) throw new MeshError('NETNS_RULES', 'the agent stops');
+      return work(targetOf(netns));
+    });
   }
 
   async #timed<T extends { readonly repaired: readonly string[] }>(

@@ -167,6 +167,7 @@ export class Composition {
       sharedPods: () =>
         [...this.#pods.pods.values()].filter(({ shares }) => shares.size > 0).length,
       proxies: () => [this.#generation.self(), ...this.#generation.others],
+      siblings: () => this.#source.siblings ?? null,
       crl: () => this.#crl?.stats ?? null,
     });
   }
@@ -303,9 +304,8 @@ export class Composition {
 
   #makePodSource(): PodSource {
     const { dedicatedTo } = this.#config;
-    return dedicatedTo === null
-      ? nodeAgentPods(this.#config, this.#pods, this.#context, () => this.#metrics.zdsSession())
-      : dedicatedPod(dedicatedTo, this.#pods, this.#context.log);
+    if (dedicatedTo !== null) return dedicatedPod(dedicatedTo, this.#pods, this.#context.log);
+    return nodeAgentPods(this.#config, this.#pods, this.#context, this.#metrics.zdsSession);
   }
 
   #makeHotPods(): HotPods {

@@ -27,7 +27,7 @@ import { dnsSettings, dnsVariables } from './config/dns.ts';
 import { onDemandSettings, onDemandVariables } from './config/on-demand.ts';
 import { localSource, localStateVariables, requireSigning } from './config/local-state.ts';
 import type { LocalSource } from './config/local-state.ts';
-import { dedicatedWorkload, requireWork } from './config/mode.ts';
+import { dedicatedWorkload, requireWork, siblingsPath } from './config/mode.ts';
 import type { ProxyConfig } from './config/proxy-config.ts';
 import { UNSUPPORTED_NAMES, refuseUnsupported } from './config/unsupported.ts';
 import { socketConfig } from './config/sockets.ts';
@@ -45,6 +45,8 @@ export interface NodeProxyConfig {
   readonly onDemand: OnDemandSettings | null;
   readonly threads: number;
   readonly zdsPath: string;
+  /** Socket by which the proxies of the node share one session with the node agent; null = each has its own. */
+  readonly siblingsPath: string | null;
   /** Generation announced to the node agent, which gives new pods to the newest one. */
   readonly group: number;
   /** Says when a further thread serves a pod. */
@@ -126,6 +128,7 @@ const config = defineConfig(variables, (values): NodeProxyConfig => {
       cores: availableParallelism(),
     }),
     zdsPath: values.INPOD_UDS,
+    siblingsPath: siblingsPath(values),
     group: values.WEFT_NODE_PROXY_GROUP,
     hot: HOT,
     handoverMs: values.WEFT_NODE_PROXY_HANDOVER,

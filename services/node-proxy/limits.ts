@@ -15,6 +15,15 @@ export const POD_STOP_TIMEOUT_MS = 2_000;
 /** Time after a graceful deadline in which a thread must report the end. */
 export const POD_DRAIN_GRACE_MS = 1_000;
 
+/** Time that siblings have for a message of the node agent; it gives up on the holder's Ack after 5 s. */
+export const SIBLINGS_TIMEOUT_MS = 4_000;
+
+/** Time between attempts to become the holder of the node agent's session; an attempt costs three system calls. */
+export const HOLDER_CLAIM_MS = 250;
+
+/** Time between attempts to listen for siblings; until then they serve what they have. */
+export const SIBLINGS_LISTEN_RETRY_MS = 1_000;
+
 /** Time between attempts to start pods that failed to start (docs/spec/inpod.md §4). */
 export const PENDING_RETRY_MS = 5_000;
 
@@ -69,8 +78,8 @@ export const PRESENCE_AGE_MS = 3_500;
 export const PRESENCE_MISSING_MAX = 100;
 
 /**
- * How long a start waits for certificates while Redis shows no other proxy: where Redis was replaced just before, the others announce
- * themselves within an interval of it and the time of a new connection.
+ * How long a start waits for certificates when Redis shows no other proxy any more: where Redis was replaced just before, the others
+ * announce themselves within an interval of it and the time of a new connection, and on a busy node they may be late.
  */
 export const ANNOUNCED_AGAIN_MS = 5_000;
 

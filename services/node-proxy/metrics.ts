@@ -17,6 +17,8 @@ export interface NodeProxyGauges {
   sharedPods(): number;
   /** The proxies of the node, this one included. */
   proxies(): readonly ProxyPresence[];
+  /** Proxies that this one hands its pods to; null where it does not. */
+  siblings(): number | null;
   /** Null when no revocation lists are configured. */
   crl(): CrlStats | null;
 }
@@ -35,6 +37,12 @@ export function nodeProxyMetrics(
     .set({ component: 'ztunnel', tag: istioVersion }, 1);
   declarePodGauges(registry, gauges);
   declareProxies(registry, gauges);
+  declareOptional(
+    registry,
+    'weft_node_proxy_zds_siblings',
+    'Proxies of the node to which this one hands the pods of the node agent; no value unless it holds the session for others',
+    () => gauges.siblings(),
+  );
   declareStateGauges(registry, gauges);
   declareCrlGauges(registry, gauges);
   const count = (name: string, help: string): (() => void) => {
@@ -166,15 +174,27 @@ function declareStateGauges(registry: MetricRegistry, gauges: NodeProxyGauges): 
   );
 }
 
+/** Declares a gauge that has no value while it reads null. */
+function declareOptional(
+  registry: MetricRegistry,
+  name: string,
+  help: string,
+  read: () => number | null,
+): void {
+  registry.gauge(name, help, [], (gauge) => {
+    const value = read();
+    if (value === null) gauge.remove({});
+    else gauge.set(value);
+  });
+}
+
 /** Declares gauges that have a value only when lists are configured. */
 function declareCrlGauges(registry: MetricRegistry, gauges: NodeProxyGauges): void {
-  const declare = (name: string, help: string, pick: (stats: CrlStats) => number): void => {
-    registry.gauge(name, help, [], (gauge) => {
+  const declare = (name: string, help: string, pick: (stats: CrlStats) => number): void =>
+    declareOptional(registry, name, help, () => {
       const stats = gauges.crl();
-      if (stats === null) gauge.remove({});
-      else gauge.set(pick(stats));
+      return stats === null ? null : pick(stats);
     });
-  };
   declare('weft_crl_lists', 'Revocation lists in force', ({ lists }) => lists);
   declare('weft_crl_entries', 'Certificates that the lists revoke', ({ entries }) => entries);
   declare(

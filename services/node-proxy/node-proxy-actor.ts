@@ -1,7 +1,7 @@
-import { fileURLToPath } from 'node:url';
 import type { Actor, ActorContext, ActorDefinition, Deadline } from '../../lib/actor/actor.ts';
 import { assert } from '../../lib/errors/assert.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import { programPath } from '../../lib/files/installation.ts';
 import { capabilities, raiseFileLimit } from '../../lib/linux/process.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { Composition } from './composition.ts';
@@ -9,9 +9,7 @@ import { nodeProxyConfig } from './config.ts';
 import type { NodeProxyConfig } from './config.ts';
 
 /** The entry of the listener threads. */
-const LISTENER_ENTRY = fileURLToPath(
-  new URL('../../workers/listener/listener.worker.ts', import.meta.url),
-);
+const LISTENER_ENTRY = programPath('workers/listener/listener.worker.ts');
 
 /** The node's data plane: serves the pods the node agent hands it (ztunnel's role). */
 export const definition: ActorDefinition<NodeProxyConfig> = {

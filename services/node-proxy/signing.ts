@@ -12,7 +12,7 @@ import type { Logger } from '../../lib/log/logger.ts';
 
 /** Collaborators of {@link BusSigning}. */
 export interface BusSigningDeps {
-  readonly queue: Pick<WorkQueue<SignBody>, 'add' | 'setPriority' | 'remove'>;
+  readonly queue: Pick<WorkQueue<SignBody>, 'add' | 'restart' | 'setPriority' | 'remove'>;
   readonly board: Pick<ResultBoard<Signed>, 'wait'>;
   readonly bus: Pick<Bus, 'onConnection'>;
   readonly clock: Clock;
@@ -86,6 +86,12 @@ export class BusSigning implements SigningPort {
     });
   }
 
+  hasten(identity: string): void {
+    const pending = this.#pending.get(identity);
+    // Without Redis the job is added again when it is back.
+    if (pending !== undefined) this.#addOnceMore(pending, 'restart');
+  }
+
   async #waitForAnswer(
     pending: Pending,
     options: { readonly signal: AbortSignal; readonly onFailure: (error: MeshError) => void },
@@ -94,13 +100,15 @@ export class BusSigning implements SigningPort {
     const { clock } = this.#deps;
     let seen: string | null = null;
     const reportOnce = (error: MeshError): void => {
-      const mark = `${error.code} ${error.message} ${error.detail['attempt'] ?? ''}`;
+      const { attempt = '', at = '' } = error.detail;
+      const mark = `${error.code} ${error.message} ${attempt} ${at}`;
       if (mark === seen) return;
       seen = mark;
       onFailure(error);
     };
     let addedAt = -Infinity;
     let busLostAt: number | null = null;
+    let busLossTold = false;
     for (;;) {
       signal.throwIfAborted();
       try {
@@ -108,6 +116,7 @@ export class BusSigning implements SigningPort {
           await this.#add(pending);
           addedAt = clock.monotonic();
           busLostAt = null;
+          busLossTold = false;
         }
         const result = await this.#deps.board.wait(pending.id, WAIT_MS, signal);
         if (result?.ok === true) return result.chain;
@@ -121,8 +130,9 @@ export class BusSigning implements SigningPort {
         if (error instanceof FinalFailure) throw error.failure;
         signal.throwIfAborted();
         busLostAt ??= clock.monotonic();
-        if (clock.monotonic() - busLostAt >= BUS_GRACE_MS) {
-          reportOnce(
+        if (!busLossTold && clock.monotonic() - busLostAt >= BUS_GRACE_MS) {
+          busLossTold = true;
+          onFailure(
             asMeshError(error, 'BUS_UNAVAILABLE', 'the certificate request cannot be queued'),
           );
         }
@@ -131,26 +141,28 @@ export class BusSigning implements SigningPort {
     }
   }
 
-  async #add(pending: Pending): Promise<void> {
+  async #add(pending: Pending, way: 'add' | 'restart' = 'add'): Promise<void> {
     const priority = SIGN_PRIORITY[pending.urgency];
-    await this.#deps.queue.add(pending.id, pending.body, { priority });
+    await this.#deps.queue[way](pending.id, pending.body, { priority });
   }
 
   /** Adds all jobs again: Redis may have come back without its data. */
   #addAgain(): void {
-    for (const pending of this.#pending.values()) {
-      this.#add(pending).then(
-        () => {
-          // The request ended meanwhile, and its removal may have come before the job.
-          if (this.#pending.get(pending.body.identity) !== pending) this.#remove(pending.id);
-        },
-        (error: unknown) => {
-          // The job is added again when the wait is over.
-          const fields = { id: pending.id, problem: errorText(error) };
-          this.#deps.log.debug(fields, 'signing-job.add-failed');
-        },
-      );
-    }
+    for (const pending of this.#pending.values()) this.#addOnceMore(pending, 'add');
+  }
+
+  #addOnceMore(pending: Pending, way: 'add' | 'restart'): void {
+    this.#add(pending, way).then(
+      () => {
+        // The request ended meanwhile, and its removal may have come before the job.
+        if (this.#pending.get(pending.body.identity) !== pending) this.#remove(pending.id);
+      },
+      (error: unknown) => {
+        // The job is added again when the wait is over.
+        const fields = { id: pending.id, problem: errorText(error) };
+        this.#deps.log.debug(fields, 'signing-job.add-failed');
+      },
+    );
   }
 
   #remove(id: string): void {

@@ -19,11 +19,12 @@ import { acceptWhileLeading } from './accept-job.ts';
 import { ingesterConfig } from './config.ts';
 import type { IngesterConfig } from './config.ts';
 import { HoldWatch } from './hold-watch.ts';
-import { INGEST_LEASE, STANDBY_AFTER_MS } from './limits.ts';
+import { INGEST_LEASE } from './limits.ts';
 import { MeshState, OWNED_TABLES } from './mesh-state.ts';
 import { createIngesterMetrics } from './metrics.ts';
 import { followWhileLeading } from './on-demand/follow-wanted.ts';
 import { OnDemandMesh } from './on-demand/on-demand-mesh.ts';
+import { onceStandby } from './standby.ts';
 import { StatePublisher } from './state-publisher.ts';
 import type { StateSource } from './state-publisher.ts';
 
@@ -86,14 +87,12 @@ class XdsIngester implements Actor {
       live: () => this.#client?.live ?? false,
       onDemand,
     });
-    whenStandby(
-      bus,
-      context,
-      () => lease.held,
-      () => {
+    this.#made.defer(
+      onceStandby({ bus, lease, clock }, () => {
+        log.info('ingest.standby');
         publisher.standBy();
         ready();
-      },
+      }),
     );
     context.admin.route('GET', '/state', (_request, response) =>
       sendJson(response, 200, {
@@ -185,24 +184,6 @@ function namesOf(mesh: OnDemandMesh | null): object | null {
   if (mesh === null) return null;
   const { names, refused } = mesh;
   return { names: names.size, unanswered: names.unanswered, refused };
-}
-
-/** Calls `standsBy` when Redis is there and another ingester holds the lease. */
-function whenStandby(
-  bus: Bus,
-  context: ActorContext,
-  leading: () => boolean,
-  standsBy: () => void,
-): void {
-  const release = bus.onConnection((connected) => {
-    if (!connected) return;
-    release();
-    context.clock.after(STANDBY_AFTER_MS, () => {
-      if (leading()) return;
-      context.log.info('ingest.standby');
-      standsBy();
-    });
-  });
 }
 
 async function readLocal(local: IngesterConfig['local']): Promise<readonly LocalFileResource[]> {

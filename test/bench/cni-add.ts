@@ -27,6 +27,8 @@ const SOURCE = new URL('programs/cni-storm.c', import.meta.url).pathname;
 const LIST = '02-weft-cni.conflist';
 /** Milliseconds that an ADD of a pod outside the mesh may take. */
 const GOAL_MS = 10;
+/** The address that a plugin before ours gave the pod. */
+const ADDRESS = '10.77.0.5/16';
 
 const { values } = parseArgs({
   options: {
@@ -122,14 +124,16 @@ class Storm {
   }
 }
 
-/** Answers the plugin's helper as an API server that has these pods outside of the mesh. */
+/** Answers as an API server that has these pods outside of the mesh, and gives the plugin's helper its token. */
 async function apiServer(owner: SiteOwner, dir: string): Promise<string> {
   const rootPath = join(dir, 'api-root.pem');
   const { chainPem, keyPem } = await makeServingPair(rootPath, []);
   const server = createServer({ cert: chainPem, key: keyPem }, (request, response) => {
-    const [, kind] = /\/namespaces\/[^/]+\/(pods)\//.exec(request.url ?? '') ?? [];
-    const spec = kind === undefined ? {} : { spec: {} };
-    response.end(JSON.stringify({ metadata: { labels: {}, annotations: {} }, ...spec }));
+    const url = request.url ?? '';
+    const token = { spec: { expirationSeconds: 3_600 }, status: { token: 't' } };
+    const facts = { metadata: { labels: {}, annotations: {} } };
+    const pod = /\/namespaces\/[^/]+\/pods\//.test(url) ? { spec: {} } : {};
+    response.end(JSON.stringify(url.endsWith('/token') ? token : { ...facts, ...pod }));
   });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -150,7 +154,7 @@ async function apiServer(owner: SiteOwner, dir: string): Promise<string> {
     kind: 'Config',
     clusters: [{ name: 'c', cluster }],
     users: [{ name: 'u', user: { token: 't' } }],
-    contexts: [{ name: 'c', context: { cluster: 'c', user: 'u' } }],
+    contexts: [{ name: 'c', context: { cluster: 'c', user: 'u', namespace: 'weft-system' } }],
     'current-context': 'c',
   };
   const file = join(dir, 'kubeconfig');
@@ -228,10 +232,13 @@ class Bench {
 
   pods(names: readonly string[], labels: Readonly<Record<string, string>> = {}): Promise<Pod[]> {
     return Promise.all(
-      names.map(async (name) => ({
-        name: `demo/${name}`,
-        netns: (await this.#node.pod(name, labels)).path,
-      })),
+      names.map(async (name) => {
+        const netns = await this.#node.pod(name, labels);
+        // As the plugins before ours leave it.
+        await netns.exec('ip', 'link', 'add', 'pod0', 'type', 'veth');
+        await netns.exec('ip', 'address', 'add', ADDRESS, 'dev', 'pod0');
+        return { name: `demo/${name}`, netns: netns.path };
+      }),
     );
   }
 
@@ -318,7 +325,7 @@ async function main(): Promise<void> {
   const prevResult = {
     cniVersion: '1.0.0',
     interfaces: [{ name: 'eth0', sandbox: '/run/netns/x' }],
-    ips: [{ address: '10.77.0.5/16', interface: 0 }],
+    ips: [{ address: ADDRESS, interface: 0 }],
   };
   const common = { cniVersion: '1.0.0', name: 'net', prevResult };
   const weft: Plugin = { program: join(binDir, 'weft-cni'), config: { ...common, ...entry } };

@@ -5,12 +5,13 @@ import { present } from '../../lib/errors/assert.ts';
 import { until } from '../support/until.ts';
 import { APP_PORT, UNREADY_FILE, app } from './support/app.ts';
 import type { TestCluster } from './support/cluster.ts';
+import { evidence } from './support/evidence.ts';
 import { Owner } from './support/owner.ts';
 import { ask, podPerNode, podsOf, rolledOut, urlOf } from './support/pods.ts';
 import { prepareCluster } from './support/prepare.ts';
 import { marks, traces } from './support/snapshot.ts';
 import { enrol, installWeft } from './support/weft.ts';
-import { restartNode, startWithoutAgent } from './failures.ts';
+import { restartNode, startWithoutAgent, startWithoutAgentPod } from './failures.ts';
 import { missingRights, readCommands } from './cli.ts';
 import { compact, sharedRedis } from './forms.ts';
 import { captureLink, enrolRunning, resources } from './mesh.ts';
@@ -40,6 +41,12 @@ if (!('missing' in preparation)) {
     await owner.end();
   });
 }
+
+test.afterEach.always(async (t) => {
+  if (t.passed || running === null) return;
+  t.timeout(120_000);
+  t.log((await evidence(running)).join('\n'));
+});
 
 clusterTest('a Deployment runs on both nodes and is reached from each', async (t) => {
   t.timeout(300_000);
@@ -146,6 +153,11 @@ clusterTest('pods that ran before the installation are enrolled without a restar
 clusterTest('a pod of the mesh does not start while agent and proxy are down', async (t) => {
   t.timeout(300_000);
   await startWithoutAgent(t, cluster(), { inside: 'mesh', outside: 'plain' });
+});
+
+clusterTest('pods outside the mesh start when the pod of the agent is gone for good', async (t) => {
+  t.timeout(400_000);
+  await startWithoutAgentPod(t, cluster(), { inside: 'mesh', outside: 'plain' });
 });
 
 clusterTest('workloads are restarted under load, and no connection fails', async (t) => {

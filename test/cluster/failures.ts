@@ -1,18 +1,23 @@
 /** Takes parts of Weft, or a whole node, away from a running cluster. */
 import type { ExecutionContext } from 'ava';
 import { present } from '../../lib/errors/assert.ts';
+import { isCode } from '../../lib/kubernetes/status.ts';
 import { captureWhile } from '../support/capture.ts';
 import { until } from '../support/until.ts';
 import { APP_PORT, singlePod } from './support/app.ts';
 import type { TestCluster } from './support/cluster.ts';
-import { withoutRoles } from './support/kill.ts';
+import { inContainer } from './support/containers.ts';
+import { runsRole, withoutRoles } from './support/kill.ts';
 import { loadWhile } from './support/load.ts';
-import { ask, isEnrolled, isReady, podPerNode, podsOf, urlOf } from './support/pods.ts';
+import { ask, isEnrolled, isReady, podPerNode, podsOf, rolledOut, urlOf } from './support/pods.ts';
+import type { ClusterNode } from './support/node.ts';
 import type { ClusterPod } from './support/pods.ts';
-import { captureLink } from './mesh.ts';
+import { captureLink, reachedByTunnels } from './mesh.ts';
 import { SYSTEM } from './support/weft.ts';
 
 const NODE_BACK_TIMEOUT_MS = 240_000;
+const AGENT = 'weft-node-agent';
+const ACCOUNT_TOKEN = '/var/run/secrets/kubernetes.io/serviceaccount/token';
 
 /** Checks that a pod of the mesh waits for agent and proxy of its node, and that other pods start without them. */
 export async function startWithoutAgent(
@@ -68,6 +73,83 @@ export async function startWithoutAgent(
   await cluster.kubectl('-n', inside, 'delete', 'pod', 'late');
   for (const namespace of [outside, 'kube-system']) {
     await cluster.kubectl('-n', namespace, 'delete', 'pod', 'other');
+  }
+}
+
+/** Puts an agent that cannot start in the place of the one of a node, which is deleted by force, while `body` runs. */
+async function withoutAgentPod(
+  cluster: TestCluster,
+  node: ClusterNode,
+  body: () => Promise<void>,
+): Promise<void> {
+  const { name } = node.place;
+  const agentOf = async (): Promise<ClusterPod | undefined> =>
+    (await podsOf(cluster, SYSTEM, AGENT, 'app.kubernetes.io/name')).find(
+      ({ spec }) => spec.nodeName === name,
+    );
+  const agent = present(await agentOf(), 'the agent of the node');
+  const container = { pod: agent.metadata.name, name: 'node-agent' };
+  const token = await inContainer(cluster, container, 'cat', ACCOUNT_TOKEN);
+  const { image } = present(agent.spec.containers[0], 'its container');
+  const replace = (wanted: string, updateStrategy: unknown): Promise<unknown> => {
+    const containers = [{ name: container.name, image: wanted }];
+    const spec = { updateStrategy, template: { spec: { containers } } };
+    const patch = ['daemonset', AGENT, '-p', JSON.stringify({ spec })];
+    return cluster.kubectl('-n', SYSTEM, 'patch', ...patch);
+  };
+  await replace('weft.invalid/none:1', { type: 'OnDelete', rollingUpdate: null });
+  try {
+    const force = ['--force', '--grace-period=0'];
+    await cluster.kubectl('-n', SYSTEM, 'delete', 'pod', container.pod, ...force);
+    const client = cluster.objects.client({ token: token.trim() });
+    const refused = async (): Promise<boolean> => {
+      const error: unknown = await client.get('/version').catch((failure: unknown) => failure);
+      return isCode(error, 'KUBERNETES_REFUSED');
+    };
+    await until(refused, { what: "the agent's token has ended" });
+    await until(async () => !(await runsRole(node, 'node-agent')), { what: 'its process ended' });
+    const waits = async (): Promise<boolean> => {
+      const next = await agentOf();
+      const [status] = next?.status.containerStatuses ?? [];
+      return next?.metadata.name !== container.pod && status?.state.waiting !== undefined;
+    };
+    await until(waits, { what: 'the next agent waits for its image' });
+    await body();
+  } finally {
+    const rollingUpdate = { maxSurge: 0, maxUnavailable: 1 };
+    await replace(image, { type: 'RollingUpdate', rollingUpdate });
+    await rolledOut(cluster, SYSTEM, `daemonset/${AGENT}`);
+  }
+}
+
+/** Checks that pods outside the mesh start when the agent's pod is gone with its token, and that a pod of the mesh waits. */
+export async function startWithoutAgentPod(
+  t: ExecutionContext,
+  cluster: TestCluster,
+  { inside, outside }: { readonly inside: string; readonly outside: string },
+): Promise<void> {
+  const node = present(cluster.nodes[1], 'the second node');
+  const pod = async (namespace: string): Promise<ClusterPod> =>
+    present((await podsOf(cluster, namespace, 'orphan'))[0], `the pod of ${namespace}`);
+  await withoutAgentPod(cluster, node, async () => {
+    for (const namespace of [inside, outside]) {
+      const orphan = { namespace, name: 'orphan', node: node.place.name };
+      await cluster.objects.apply(singlePod(orphan));
+    }
+    await until(async () => isReady(await pod(outside)), { what: 'the pod outside is ready' });
+    await until(async () => refusedByPlugin(cluster, inside, 'orphan'), {
+      what: 'the plugin refuses the pod of the mesh',
+    });
+    t.false(isReady(await pod(inside)));
+  });
+  await until(async () => isReady(await pod(inside)), {
+    what: 'the pod of the mesh is ready',
+    timeoutMs: NODE_BACK_TIMEOUT_MS,
+  });
+  t.true(isEnrolled(await pod(inside)));
+  t.false(isEnrolled(await pod(outside)));
+  for (const namespace of [inside, outside]) {
+    await cluster.kubectl('-n', namespace, 'delete', 'pod', 'orphan');
   }
 }
 
@@ -145,6 +227,7 @@ export async function restartNode(
     const ours = ['-l', 'app.kubernetes.io/part-of=weft', '--timeout=180s'];
     await cluster.kubectl('-n', SYSTEM, 'rollout', 'status', kind, ...ours);
   }
+  await reachedByTunnels(cluster, inside);
   await captureLink(t, cluster, { inside, outside });
   const [, back] = await podPerNode(cluster, inside, 'client');
   const answer = await ask(

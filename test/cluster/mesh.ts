@@ -51,6 +51,17 @@ export async function captureLink(
   t.false(plain.packets.some((line) => /\.15008[ :]/.test(line)));
 }
 
+/**
+ * Waits until the pods of a namespace reach each other by tunnels. The proxies of other nodes learn from the control plane, a moment
+ * after the annotation, that a pod takes tunnels; a node that has lost the control plane looks for it every 15 seconds.
+ */
+export async function reachedByTunnels(cluster: TestCluster, namespace: string): Promise<void> {
+  const pods = await podPerNode(cluster, namespace, 'web');
+  const tunnelled = async (): Promise<boolean> =>
+    !(await captureBetween(cluster, namespace, pods)).bytes.includes('HTTP/1.1');
+  await until(tunnelled, { what: 'the pods are reached by tunnels' });
+}
+
 /** Checks that resources take effect, and that a policy's status says so. */
 export async function resources(
   t: ExecutionContext,
@@ -133,13 +144,9 @@ export async function enrolRunning(
   const enrolled = async (): Promise<boolean> =>
     (await podsOf(cluster, namespace, 'web')).every(isEnrolled);
   await until(enrolled, { what: 'the running pods are enrolled' });
-  const capture = async (): Promise<Captured> =>
-    captureBetween(cluster, namespace, await podPerNode(cluster, namespace, 'web'));
-  // The proxies of other nodes learn from the control plane, a moment after the annotation, that a pod takes tunnels.
-  await until(async () => !(await capture()).bytes.includes('HTTP/1.1'), {
-    what: 'the pods are reached by tunnels',
-  });
-  const captured = await capture();
+  await reachedByTunnels(cluster, namespace);
+  const pods = await podPerNode(cluster, namespace, 'web');
+  const captured = await captureBetween(cluster, namespace, pods);
   t.true(captured.packets.length > 0);
   t.false(captured.bytes.includes('HTTP/1.1'));
   const after = await podsOf(cluster, namespace, 'web');

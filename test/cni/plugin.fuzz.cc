@@ -19,6 +19,19 @@ std::string line(std::string_view& rest) {
   return text;
 }
 
+// A line of the input has no line of a header in it: slashes stand for its ends.
+std::string withLines(std::string_view text) {
+  std::string lines;
+  for (char letter : text) {
+    if (letter == '/') {
+      lines += "\r\n";
+    } else {
+      lines += letter;
+    }
+  }
+  return lines;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t length) {
@@ -37,7 +50,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t length) {
           std::string why;
           hold(weft::readJson(event, why).has_value());
           problem = why;
-          return weft::readAnswer("HTTP/1.1 " + answer + "\r\n\r\n" + answer);
+          const std::string received = "HTTP/1.1 " + withLines(answer) + "\r\n\r\n" + answer;
+          const auto size = weft::answerSize(received);
+          hold(!size || *size <= received.size() + weft::kMaxAnswerBytes);
+          return weft::readAnswer(received);
         },
         [&](const std::string& question) {
           std::string why;

@@ -22,6 +22,8 @@ interface Created {
   readonly broken?: Readonly<Record<string, string>>;
   /** The answers of the agent, the last one for ever; none where it is away. */
   readonly answers?: readonly (readonly [status: number, text: string])[];
+  /** Kills the runtime instead of the first answer. */
+  readonly killed?: boolean;
 }
 
 /** An end of the runtime. */
@@ -39,7 +41,7 @@ interface Ended {
 /** Runs the runtime with these words on a created container. `root` stands in the words for a folder of the test's. */
 async function run(
   t: ExecutionContext,
-  { labels = AMBIENT, namespaces = OWN_NETWORK, broken = {}, answers = [] }: Created,
+  { labels = AMBIENT, namespaces = OWN_NETWORK, broken = {}, answers = [], killed }: Created,
   words: readonly string[] = ['--root', 'root/moby', '--log', 'root/log', 'start', ID],
 ): Promise<Ended> {
   const dir = await makeScratch('runtime');
@@ -60,7 +62,8 @@ async function run(
   await writeFile(runc, script, { mode: 0o755 });
   const asked: unknown[] = [];
   const socket = join(dir, 'agent.sock');
-  if (answers.length > 0) await serve(t, socket, { answers, asked });
+  const kill = killed === true ? (): boolean => child.kill('SIGKILL') : null;
+  if (answers.length > 0) await serve(t, socket, { answers, asked, kill });
   const program = join(dir, 'weft-runtime');
   await symlink(PLUGIN_PATH, program);
   const own = [`--weft-runc=${runc}`, `--weft-agent=${socket}`];
@@ -82,12 +85,18 @@ async function serve(
   {
     answers,
     asked,
-  }: { readonly answers: readonly (readonly [number, string])[]; readonly asked: unknown[] },
+    kill,
+  }: {
+    readonly answers: readonly (readonly [number, string])[];
+    readonly asked: unknown[];
+    readonly kill: (() => boolean) | null;
+  },
 ): Promise<void> {
   const server = createServer({}, (request, response) => {
     const [status, said] = answers[Math.min(asked.length, answers.length - 1)] ?? [500, ''];
     void text(request).then((body) => {
       asked.push(JSON.parse(body));
+      if (kill?.() === true) return;
       response.writeHead(request.url === '/start' ? status : 404).end(`${said}\n`);
     });
   });
@@ -97,6 +106,8 @@ async function serve(
 }
 
 const GLOBAL = '--root root/moby --log root/log';
+/** The commands that end the created process. */
+const DISCARDED = [`${GLOBAL} state ${ID}`, `${GLOBAL} kill ${ID} KILL`];
 const PASSED = { code: 7, stdout: 'ran\n', told: null };
 
 test('any other command becomes runc, with the same words, output and status', async (t) => {
@@ -125,8 +136,14 @@ test('an agent that is not ready is asked again, and one that refuses is not', a
   t.is(slow.asked.length, 3);
   const refused = await run(t, { answers: [[409, 'demo/web exists already']] });
   t.like(refused, { code: 1, stdout: '', told: 'weft-runtime: demo/web exists already' });
-  t.deepEqual(refused.commands, [`${GLOBAL} state ${ID}`, `${GLOBAL} kill ${ID} KILL`]);
+  t.deepEqual(refused.commands, [`${GLOBAL} state ${ID}`, ...DISCARDED]);
   t.is(refused.asked.length, 1);
+});
+
+test('a runtime that is killed while it asks has ended its container when its output ends', async (t) => {
+  const ended = await run(t, { answers: [[200, '']], killed: true });
+  t.like(ended, { code: null, stdout: '', told: null });
+  t.deepEqual(ended.commands, [`${GLOBAL} state ${ID}`, ...DISCARDED]);
 });
 
 test('what has no own network, or no label, starts without a question', async (t) => {

@@ -1,12 +1,18 @@
 /** Part of the engine contract: malformed frames on an undecided request. A request that is answered at once cannot show the effect. */
+import { once } from 'node:events';
+import { createServer } from 'node:net';
+import type { AddressInfo } from 'node:net';
+import type { TLSSocket } from 'node:tls';
 import type { TestFn } from 'ava';
 import { errorCode } from '../../lib/hbone/engine-framing/frames.ts';
 import type { HboneEngine } from '../../lib/hbone/engine.ts';
 import { HpackEncoder } from '../../lib/hbone/engine-framing/hpack-encoder.ts';
+import { acceptTls } from '../../lib/hbone/tls.ts';
 import { rawFrame, rawHttp2 } from '../support/raw-http2.ts';
 import {
   echo,
   openTunnel,
+  readAll,
   request,
   roundTrip,
   serveTunnels,
@@ -75,4 +81,71 @@ export function malformed(test: TestFn, engine: HboneEngine): void {
       t.is((await roundTrip(await tunnel.open(request), 'fine')).toString(), 'fine');
     });
   }
+
+  // spec: RFC 9113 §5.1, closed
+  test('HEADERS after the reset of the peer are refused, even when ours came first', async (t) => {
+    const { client, server } = await identities();
+    const fixture = await serveTunnels(t, engine, tunnelOptions(server), echo);
+    const peer = await rawHttp2(t, fixture.port, client);
+    peer.greet();
+    const resets = (): readonly number[] =>
+      peer.frames
+        .filter(({ type, id }) => type === 3 && id === 1)
+        .map(({ payload }) => payload.readUInt32BE(0));
+    const again = headers(END_HEADERS, ...POST);
+    peer.request(1, POST);
+    // Its second header block does not end the stream.
+    peer.socket.write(again);
+    await until(() => resets().length === 1, { what: 'the reset of this side' });
+    const cancel = Buffer.alloc(4);
+    cancel.writeUInt32BE(errorCode.cancel);
+    peer.socket.write(Buffer.concat([rawFrame(3, 0, 1, cancel), again]));
+    await until(() => resets().length === 2, { what: 'the refusal' });
+    t.is(resets()[1], errorCode.streamClosed);
+    t.is(peer.goaway, null);
+  });
+
+  // spec: hbone.md §8
+  test('DATA before the final answer costs its request, and no other', async (t) => {
+    const { client, server } = await identities();
+    const { promise: accepted, resolve } = Promise.withResolvers<TLSSocket>();
+    const listener = createServer({ pauseOnConnect: true, allowHalfOpen: true }, (raw) => {
+      void acceptTls(raw, tunnelOptions(server)).then(({ socket }) => resolve(socket));
+    });
+    listener.listen(0, '127.0.0.1');
+    await once(listener, 'listening');
+    t.teardown(() => listener.close());
+    const { port } = listener.address() as AddressInfo;
+    const tunnel = await openTunnel(t, engine, port, tunnelOptions(client));
+    const socket = await accepted;
+    t.teardown(() => socket.destroy());
+    socket.resume();
+    const first = tunnel.open(request);
+    const second = tunnel.open(request);
+    // The answer may be known before the content that came too early.
+    const third = tunnel.open(request).then(({ duplex }) => readAll(duplex));
+    const [early, interrupted] = [
+      t.throwsAsync(first, { code: 'TUNNEL_RESET' }),
+      t.throwsAsync(third),
+    ];
+    const encoder = new HpackEncoder();
+    const answer = encoder.encode([[':status', '200']]);
+    const interim = encoder.encode([[':status', '103']]);
+    const frames = [
+      rawFrame(4, 0, 0),
+      rawFrame(0, 0, 1, Buffer.from('early')),
+      rawFrame(1, END_HEADERS, 3, answer),
+      rawFrame(0, END_STREAM, 3, Buffer.from('in time')),
+      rawFrame(1, END_HEADERS, 5, interim),
+      rawFrame(0, 0, 5, Buffer.from('early')),
+      rawFrame(1, END_HEADERS, 5, answer),
+      rawFrame(0, END_STREAM, 5, Buffer.from('late')),
+    ];
+    // In a later turn, when the requests are on their way.
+    setImmediate(() => socket.write(Buffer.concat(frames)));
+    const { duplex } = await second;
+    t.is((await readAll(duplex)).toString(), 'in time');
+    await early;
+    await interrupted;
+  });
 }

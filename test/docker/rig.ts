@@ -91,7 +91,20 @@ export class Rig {
   async down(): Promise<void> {
     const mesh = this.#mesh;
     this.#mesh = null;
-    await mesh?.call('down', '--volumes', '--timeout', '5');
+    if (mesh === null) return;
+    // Docker frees the endpoints of a removed container a moment later, and does not remove their network before.
+    const ended = await until(
+      async () => {
+        const call = mesh.call('down', '--volumes', '--timeout', '5');
+        const said = await call.then(
+          () => '',
+          (error: unknown) => String((error as { stderr?: unknown }).stderr),
+        );
+        return said.includes('has active endpoints') ? null : { call };
+      },
+      { what: 'the networks to be free' },
+    );
+    await ended.call;
   }
 
   /** Takes everything down, also after a partial start. */

@@ -1,8 +1,11 @@
 /** Tests weft-runtime as the default runtime of a real engine: the start of a container waits for its enrolment. */
-import { symlink, writeFile } from 'node:fs/promises';
+import { once } from 'node:events';
+import { mkdir, readFile, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { json } from 'node:stream/consumers';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
+import { createServer } from '../../lib/http/node-http.ts';
 import { captureWhile } from '../support/capture.ts';
 import { DockerHost, dockerUnavailable } from '../support/docker-host.ts';
 import { agentSite, metric, startAgent } from '../support/node-agent-kit.ts';
@@ -289,6 +292,7 @@ dockerTest('after a boot the agent starts what the engine could not', async (t) 
   const { docker, site, agent, proxy } = await host(t);
   const options = ['--restart', 'always', '--stop-timeout', '0'];
   const id = await start(t, 'boot', [...MEMBER('boot'), ...options], TALK);
+  await lines(id, 1);
   await agent.stop();
   await proxy.stop();
   await docker.stop();
@@ -300,4 +304,91 @@ dockerTest('after a boot the agent starts what the engine could not', async (t) 
   const node = { docker, site, agent: next, proxy: serving };
   await until(async () => enrolledIn(node, await pidOf(id)), { what: 'the container is back' });
   t.deepEqual(await lines(id, 2), Array(2).fill('15001 10.77.0.1 8080'));
+});
+
+/** A question of weft-runtime. */
+interface Question {
+  readonly ContainerID: string;
+  readonly Pid: number;
+}
+
+/** Processes with these words in their command line. */
+async function processesWith(...words: readonly string[]): Promise<readonly number[]> {
+  const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name));
+  const found = await Promise.all(
+    pids.map(async (pid) => {
+      const line = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '');
+      return words.every((word) => line.includes(word)) ? [Number(pid)] : [];
+    }),
+  );
+  return found.flat();
+}
+
+/** The process that the engine's shim started, without the guard that it forked. */
+async function runtimeOf(id: string): Promise<number> {
+  const pids = await processesWith('weft-runtime', `start\0${id}`);
+  for (const pid of pids) {
+    const [, parent] = /^PPid:\t(\d+)$/m.exec(await readFile(`/proc/${pid}/status`, 'utf8')) ?? [];
+    if (!pids.includes(Number(parent))) return pid;
+  }
+  throw new Error('no runtime starts the container');
+}
+
+/** Folders and files that are named after the container: its cgroups, and the state of runc and containerd. */
+async function traces(docker: DockerHost, id: string): Promise<readonly string[]> {
+  const folders = ['/sys/fs/cgroup', join(docker.folder, 'exec')];
+  const found = await Promise.all(
+    folders.map((folder) => docker.command('find', [folder, '-name', `*${id}*`])),
+  );
+  return found.flatMap(({ stdout }) => stdout.split('\n').filter((line) => line !== ''));
+}
+
+/** Answers no question, but kills the runtime that asks it. Returns the questions. */
+async function killer(
+  t: ExecutionContext,
+): Promise<{ readonly asked: Question[]; close(): Promise<void> }> {
+  const socket = runtimeSocket(running());
+  await mkdir(join(socket, '..'), { recursive: true });
+  await rm(socket, { force: true });
+  const asked: Question[] = [];
+  const server = createServer({}, (request) => {
+    void json(request).then(async (body) => {
+      const question = body as Question;
+      const { ContainerID: id, Pid: pid } = question;
+      t.true((await traces(running(), id)).length > 0, 'the created container was there');
+      t.is((await readFile(`/proc/${pid}/comm`, 'utf8')).trim(), 'runc:[2:INIT]');
+      process.kill(await runtimeOf(id), 'SIGKILL');
+      asked.push(question);
+    });
+  });
+  server.listen(socket);
+  await once(server, 'listening');
+  const close = async (): Promise<void> => {
+    server.closeAllConnections();
+    server.close();
+  };
+  t.teardown(close);
+  return { asked, close };
+}
+
+dockerTest('a runtime that is killed while it asks leaves nothing of the container', async (t) => {
+  const docker = running();
+  const agent = await killer(t);
+  const failure = await t.throwsAsync(start(t, 'killed', MEMBER('killed'), TALK));
+  t.regex(
+    String((failure as Error & { stderr?: string }).stderr),
+    /signal: killed|OCI runtime start failed/,
+  );
+  const [question] = agent.asked;
+  t.is(agent.asked.length, 1);
+  const { ContainerID: id = '', Pid: pid = 0 } = question ?? {};
+  // All of it when the engine tells of the failure.
+  t.deepEqual(await processesWith(id), []);
+  t.throws(() => process.kill(pid, 0), { code: 'ESRCH' });
+  t.deepEqual(await traces(docker, id), []);
+  await agent.close();
+
+  const node = await host(t);
+  await docker.docker('start', 'killed');
+  t.true(enrolledIn(node, await pidOf(id)));
 });

@@ -5,7 +5,10 @@ import type { AddressInfo, Socket } from 'node:net';
 import { setImmediate } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import test from 'ava';
+import type { ExecutionContext } from 'ava';
+import { present } from '../../lib/errors/assert.ts';
 import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
+import type { ClientTunnel } from '../../lib/hbone/engine.ts';
 import { RawSocket } from '../../lib/net/raw-socket.ts';
 import { MIB, openTunnel, request, serveTunnels, tunnelOptions } from '../support/tunnel-kit.ts';
 import { identities } from '../support/tunnel-pki.ts';
@@ -18,8 +21,11 @@ const WORKER = new URL('../support/two-applications.worker.ts', import.meta.url)
 const BYTES = 64 * MIB;
 const LIMIT_MS = 120_000;
 
-test('carried streams go on in both directions while their thread is blocked', async (t) => {
-  const { client, server } = await identities();
+/** Resolves with the sockets of the applications and what begins their traffic. */
+async function startApplications(
+  t: ExecutionContext,
+  withStalled: boolean,
+): Promise<{ nears: readonly Socket[]; begin: () => Promise<number> }> {
   const nears: Socket[] = [];
   const listener = createServer({ allowHalfOpen: true, pauseOnConnect: true }, (socket) => {
     socket.on('error', () => {});
@@ -30,28 +36,56 @@ test('carried streams go on in both directions while their thread is blocked', a
   t.teardown(() => listener.close());
   const { port } = listener.address() as AddressInfo;
   const result = new Int32Array(new SharedArrayBuffer(4));
-  const given: TwoApplications = { port, bytes: BYTES, result };
+  const given: TwoApplications = { port, bytes: BYTES, withStalled, result };
   const worker = new Worker(WORKER, { workerData: given });
   t.teardown(() => worker.terminate());
   await once(worker, 'message');
-  await until(() => nears.length === 2, { what: 'both applications' });
-  const [near, far] = nears;
-  if (near === undefined || far === undefined) throw new Error('the applications did not connect');
+  const wanted = withStalled ? 4 : 2;
+  await until(() => nears.length === wanted, { what: 'the applications' });
+  const begin = async (): Promise<number> => {
+    // Commands to the native thread leave at the end of a turn.
+    await setImmediate();
+    worker.postMessage('begin');
+    // The thread obeys the commands of a turn at its end.
+    await Promise.resolve();
+    // Nothing of JavaScript runs here until all bytes have come.
+    Atomics.wait(result, 0, 0, LIMIT_MS);
+    return Atomics.load(result, 0);
+  };
+  return { nears, begin };
+}
 
+/** Opens a tunnel whose server joins each of its streams with the next of `fars`. */
+async function tunnelTo(t: ExecutionContext, fars: readonly Socket[]): Promise<ClientTunnel> {
+  const { client, server } = await identities();
+  const free = [...fars];
   const fixture = await serveTunnels(t, carriedEngine, tunnelOptions(server), (incoming) => {
-    incoming.accept({})?.carry?.(new RawSocket(far), 'b');
+    incoming.accept({})?.carry?.(new RawSocket(present(free.shift(), 'a far socket')), 'b');
     return Promise.resolve();
   });
-  const tunnel = await openTunnel(t, carriedEngine, fixture.port, tunnelOptions(client));
+  return openTunnel(t, carriedEngine, fixture.port, tunnelOptions(client));
+}
+
+test('carried streams go on in both directions while their thread is blocked', async (t) => {
+  const { nears, begin } = await startApplications(t, false);
+  const [near, far] = nears as [Socket, Socket];
+  const tunnel = await tunnelTo(t, [far]);
   const stream = await tunnel.open(request);
   const copy = stream.carry?.(new RawSocket(near), 'a');
-  // Commands to the native thread leave at the end of a turn.
-  await setImmediate();
-  worker.postMessage('begin');
-  // The thread obeys the commands of a turn at its end.
-  await Promise.resolve();
-  // Nothing of JavaScript runs here until all bytes have come.
-  Atomics.wait(result, 0, 0, LIMIT_MS);
-  t.is(Atomics.load(result, 0), ALL_CAME);
+  t.is(await begin(), ALL_CAME);
   t.deepEqual(await copy?.done, { error: null });
+});
+
+test('a reader that stalls in their tunnel does not hold them up', async (t) => {
+  const { nears, begin } = await startApplications(t, true);
+  const [near, far, sender, stalled] = nears as [Socket, Socket, Socket, Socket];
+  const tunnel = await tunnelTo(t, [stalled, far]);
+  const other = await tunnel.open(request);
+  const stalledCopy = other.carry?.(new RawSocket(sender), 'a');
+  const stream = await tunnel.open(request);
+  const copy = stream.carry?.(new RawSocket(near), 'a');
+  t.is(await begin(), ALL_CAME);
+  t.deepEqual(await copy?.done, { error: null });
+  const ended = await Promise.race([stalledCopy?.done, Promise.resolve('open')]);
+  t.is(ended, 'open', 'its bytes are still on their way');
 });

@@ -46,8 +46,8 @@ async function findPrograms(): Promise<Programs | { readonly missing: string }> 
 
 /** A node with istio-cni, and the means of its kubelet and runtime. */
 interface Node {
-  /** Starts a proxy of Weft's as the node's newest. */
-  proxy(group: number): Promise<ProxyProcess>;
+  /** Starts a proxy of Weft's as the node's newest, or as one of those that share a session with istio-cni. */
+  proxy(group: number, how?: 'alone' | 'shares'): Promise<ProxyProcess>;
   /** Creates a pod and starts it. */
   start(namespace: string, name: string): Promise<TestNetns>;
   /** Tells the mesh of a pod of the namespace `demo`; returns its address. */
@@ -65,7 +65,8 @@ async function istioNode(
   for (const folder of ['net.d', 'zds']) await mkdir(join(dir, folder));
   await writeFile(join(netDir, '10-pods.conflist'), JSON.stringify(primary(join(dir, 'ipam'))));
   const bin = await pluginFolder(t, cni);
-  const mesh = await ProxyMesh.start(t, { client: NODE, server: NODE, late: NODE });
+  const names = ['client', 'server', 'late', 'both', 'last', 'next'];
+  const mesh = await ProxyMesh.start(t, Object.fromEntries(names.map((name) => [name, NODE])));
   const { netns } = mesh.nodes[NODE];
   const place = { name: NODE, netns, dir, bin, zds };
   const words = await startIstioCni(t, place, { programs: istio, server: cluster.server });
@@ -80,8 +81,10 @@ async function istioNode(
       },
     });
   return {
-    proxy: async (group) => {
-      const proxy = mesh.nodes[NODE].another(group, { INPOD_UDS: zds });
+    proxy: async (group, how = 'alone') => {
+      const siblings = { WEFT_NODE_PROXY_SIBLINGS: join(dir, 'zds', 'siblings.sock') };
+      const shared = how === 'alone' ? {} : siblings;
+      const proxy = mesh.nodes[NODE].another(group, { INPOD_UDS: zds, ...shared });
       await proxy.ready();
       return proxy;
     },
@@ -132,6 +135,10 @@ function podOf(namespace: string, name: string): unknown {
   };
 }
 
+function serves(proxy: ProxyProcess, pod: string): boolean {
+  return proxy.logged('pod.listening').some((line) => line['name'] === pod);
+}
+
 const found = await findPrograms();
 if ('missing' in found) {
   process.stderr.write(`\nSKIPPED interop: istio-cni: ${found.missing}\n`);
@@ -140,7 +147,7 @@ if ('missing' in found) {
   // The API server ends with this process, which would wait for it.
   registerCompletionHandler(() => process.exit());
   netnsTest(
-    "Weft's proxy carries the pods of an unmodified istio-cni, and the next one too",
+    "Weft's proxy carries the pods of an unmodified istio-cni, the next one too, and several by one session",
     async (t) => {
       t.timeout(480_000);
       const cluster = new Cluster(await startApiServer(found.kubernetes), t);
@@ -167,7 +174,7 @@ if ('missing' in found) {
       t.is(await ask(client), 'plain words');
 
       // istio-cni gives new pods to the newest connection alone.
-      const second = await node.proxy(2);
+      const second = await node.proxy(2, 'shares');
       first.kill('SIGTERM');
       const late = await node.start('demo', 'late');
       await node.describe('late', late);
@@ -181,6 +188,31 @@ if ('missing' in found) {
         const told = (): unknown => proxy.lines.find((line) => line['src.identity'] === identity);
         await until(told, { what: `the access line of ${name}` });
       }
+
+      const third = await node.proxy(2, 'shares');
+      await node.start('demo', 'both');
+      t.true(
+        [second, third].every((proxy) => serves(proxy, 'both')),
+        'two share one session',
+      );
+      second.kill('SIGKILL');
+      await second.ended;
+      const last = await node.start('demo', 'last');
+      await node.describe('last', last);
+      await until(() => ask(last), { what: 'an answer to the last pod' });
+      t.is(await ask(client), 'plain words');
+      t.is(third.logged('zds.holder-elected').length, 1);
+      const placed = third.logged('pod.listening').map((line) => String(line['name']));
+      // Each once: none was placed again.
+      t.is(placed.toSorted().join(), 'both,client,last,late,server');
+
+      const fourth = await node.proxy(3, 'shares');
+      third.kill('SIGTERM');
+      const next = await node.start('demo', 'next');
+      await node.describe('next', next);
+      await until(() => ask(next), { what: 'an answer to the pod after the drain began' });
+      t.is(await ask(client), 'plain words');
+      t.is(fourth.logged('zds.holder-elected').length, 1);
     },
   );
 }

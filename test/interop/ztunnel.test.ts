@@ -27,6 +27,16 @@ async function join({ mesh }: PeerMesh): Promise<void> {
   await until(async () => (await mesh.json<{ ready: boolean }>('status')).ready, {
     what: 'the mesh with it to be ready',
   });
+  // `ready` tells of enrolments; that others send HBONE to them, and it to others, comes with the next change of the state.
+  const { ip } = await mesh.pod('demo', 'api-1');
+  for (const [from, url] of [
+    ['demo/client', `http://${ip}:8080/`],
+    ['demo/api-1', 'http://web.demo/'],
+  ] as const) {
+    await until(async () => (await mesh.curl(from, url)).code === 0, {
+      what: `the first answer from ${url}`,
+    });
+  }
 }
 
 peerSuite(

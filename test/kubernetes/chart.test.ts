@@ -43,6 +43,10 @@ const REFUSED: readonly (readonly [Readonly<Record<string, unknown>>, RegExp])[]
     /nodeProxy\.settings\.REDIS_URL: the chart sets this variable itself/,
   ],
   [
+    { nodeAgent: { runtimeSocket: 'unix:///run/crio/crio.sock' } },
+    /at '\/nodeAgent\/runtimeSocket'/,
+  ],
+  [
     { otlp: { settings: { OTEL_EXPORTER_OTLP_HEADERS: 'a=b' } } },
     /may hold a secret: put it into the Secret/,
   ],
@@ -58,6 +62,19 @@ if ('missing' in helm) {
   test('infra/kubernetes/weft.yaml and the definitions are current', async (t) => {
     t.is(await readFile(MANIFESTS, 'utf8'), await renderManifests(program));
     t.is(await readFile(DEFINITIONS_FILE, 'utf8'), await renderDefinitions());
+  });
+
+  test("the agent asks the runtime where its socket is named, by the socket's folder", async (t) => {
+    for (const profile of ['standard', 'compact']) {
+      const nodeAgent = { runtimeSocket: '/run/crio/crio.sock' };
+      const text = await renderChart(program, 'weft', { profile, nodeAgent });
+      t.regex(
+        text,
+        /name: CONTAINER_RUNTIME_ENDPOINT\n +value: unix:\/\/\/host\/run\/crio\/crio\.sock\n/,
+      );
+      t.true(text.includes('{ name: runtime, mountPath: /host/run/crio, readOnly: true }'));
+      t.true(text.includes('hostPath: { path: /run/crio, type: Directory }'));
+    }
   });
 
   test('values that are unknown or contradict each other are refused with the reason', async (t) => {

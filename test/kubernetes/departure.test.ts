@@ -1,9 +1,12 @@
 /** The reasons for which an agent that ends leaves its node, asked of a real API server. */
 import { present } from '../../lib/errors/assert.ts';
+import { Departing } from '../../services/node-agent/kubernetes/departing.ts';
 import { readDeparture } from '../../services/node-agent/kubernetes/departure.ts';
 import type { Departure } from '../../services/node-agent/kubernetes/departure.ts';
+import { keptLog } from '../support/actor-context.ts';
+import { FakeClock } from '../support/fake-clock.ts';
 import { until } from '../support/until.ts';
-import type { TestObject } from './support/cluster.ts';
+import type { Cluster, TestObject } from './support/cluster.ts';
 import { underRole } from './support/rbac.ts';
 import { kubernetesSuite } from './support/suite.ts';
 
@@ -42,6 +45,12 @@ function agentPod(namespace: string, name: string, node: string): TestObject {
 interface Agent {
   readonly pod: TestObject;
   readonly departure: () => Promise<Departure>;
+}
+
+/** The times that the agent has asked for its DaemonSet. */
+async function looks(cluster: Cluster, namespace: string): Promise<number> {
+  const requests = await cluster.audited(`system:serviceaccount:${namespace}:${ACCOUNT}`);
+  return requests.filter(({ resource }) => resource === 'daemonsets').length;
 }
 
 await kubernetesSuite('departure', (test) => {
@@ -101,5 +110,49 @@ await kubernetesSuite('departure', (test) => {
     t.false(forbidden.leaves, 'its rights are gone');
     await cluster.admin.delete(`/api/v1/namespaces/${namespace}/serviceaccounts/${ACCOUNT}`);
     t.false((await refused(rolled)).leaves, 'its account is gone');
+  });
+
+  test('a departing agent notices while it works that its DaemonSet is back', async (t, cluster) => {
+    const namespace = await cluster.namespace('departing');
+    const node = `node-${namespace}`;
+    const { token } = await underRole(cluster, ACCOUNT, { namespace });
+    const cleaner = cluster.client();
+    t.teardown(() => cleaner.delete(`/api/v1/nodes/${node}`));
+    await cluster.apply({ apiVersion: 'v1', kind: 'Node', metadata: { name: node } });
+    const clock = new FakeClock();
+    const { log, lines } = keptLog('node-agent');
+    const connection = {
+      kubeconfig: await cluster.kubeconfig({ token }),
+      serviceHost: null,
+      servicePort: null,
+    };
+    using departing = await Departing.open({ connection, namespace }, node, { clock, log });
+    t.true(await departing.leaves());
+    t.false(await departing.isReplacedDuring(Promise.resolve()));
+    await t.throwsAsync(departing.isReplacedDuring(Promise.reject(new Error('the work'))), {
+      message: 'the work',
+    });
+    const work = Promise.withResolvers<void>();
+    let replaced: boolean | null = null;
+    const watched = departing.isReplacedDuring(work.promise).then((answer) => {
+      replaced = answer;
+    });
+    const look = async (): Promise<boolean> => {
+      await clock.advance(clock.nextInMs ?? 0);
+      return replaced !== null;
+    };
+    const before = await looks(cluster, namespace);
+    await until(async () => (await looks(cluster, namespace)) > before + 1 || (await look()), {
+      what: 'two looks',
+    });
+    t.is(replaced, null);
+    await cluster.apply(daemonSet(namespace));
+    await until(look, { what: 'the DaemonSet is seen' });
+    await watched;
+    t.true(replaced);
+    t.deepEqual(
+      lines.map(({ message }) => message),
+      ['agent.departure-decided', 'agent.departure-ended'],
+    );
   });
 });

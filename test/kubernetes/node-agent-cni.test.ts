@@ -1,13 +1,10 @@
 /** The node agent that follows a real API server and answers the CNI plugin, with every right that it has. */
-import { readFile, readdir } from 'node:fs/promises';
-import { join } from 'node:path';
+import { readdir } from 'node:fs/promises';
 import type { ExecutionContext } from 'ava';
 import type { TestNetns } from '../support/netns-kit.ts';
 import { createNetns } from '../support/netns-kit.ts';
 import { startServingProxy } from '../support/serving-proxy.ts';
 import { until } from '../support/until.ts';
-import { addEnvironment, runPlugin } from '../cni/support/plugin.ts';
-import type { PluginEnd } from '../cni/support/plugin.ts';
 import type { Cluster, StoredTestObject, TestObject } from './support/cluster.ts';
 import {
   ADDRESS,
@@ -19,11 +16,11 @@ import {
 } from './support/node-agent.ts';
 import type { AgentNode } from './support/node-agent.ts';
 import { pod } from './support/objects.ts';
+import { addInstalled } from './support/plugin-add.ts';
 import { allRightsUsed, refuseStreamedLists, usedRights } from './support/rbac.ts';
 import { kubernetesSuite } from './support/suite.ts';
 
 const MODE = { 'istio.io/dataplane-mode': 'ambient' };
-const OWN = '02-weft-cni.conflist';
 
 /** Creates a pod that the scheduler has just given to the node: it has no address yet. */
 async function scheduled(
@@ -45,31 +42,13 @@ async function scheduled(
   return { ...object, ...(created as StoredTestObject) };
 }
 
-/** Runs the installed plugin with its installed entry, as a runtime does after the primary plugin. */
-async function add({ cni }: AgentNode, pod: string, netns: TestNetns): Promise<PluginEnd> {
-  const list = JSON.parse(await readFile(join(cni.netDir, OWN), 'utf8')) as {
-    readonly name: string;
-    readonly cniVersion: string;
-    readonly plugins: readonly Readonly<Record<string, unknown>>[];
-  };
-  const { name, cniVersion } = list;
-  const prevResult = {
-    cniVersion,
-    interfaces: [{ name: 'eth0', sandbox: netns.path }],
-    ips: [{ address: `${ADDRESS}/24`, gateway: '10.9.0.1', interface: 0 }],
-  };
-  return runPlugin(
-    addEnvironment(pod, { CNI_NETNS: netns.path }),
-    JSON.stringify({ ...list.plugins.at(-1), name, cniVersion, prevResult }),
-    join(cni.binDir, 'weft-cni'),
-  );
-}
-
 const rulesOf = (netns: TestNetns): Promise<string> => netns.exec('iptables-nft-save');
 
 /** Adds as kubelet does, until the runtime may start the pod. */
 async function added(node: AgentNode, pod: string, netns: TestNetns): Promise<void> {
-  await until(async () => (await add(node, pod, netns)).code === 0, { what: `${pod} starts` });
+  await until(async () => (await addInstalled(node, pod, netns.path)).code === 0, {
+    what: `${pod} starts`,
+  });
 }
 
 async function podNetns(t: ExecutionContext): Promise<TestNetns> {
@@ -113,6 +92,21 @@ await kubernetesSuite('node-agent-cni', (test) => {
       [],
     );
 
+    // A runtime that names another pod's namespace would give that pod's traffic this one's identity.
+    const thief = await cluster.namespace('thief', MODE);
+    const stranger = await scheduled(cluster, thief, site.node);
+    const stolen = await addInstalled(site, `${thief}/web`, inside.path);
+    t.is(stolen.answer?.['code'], 4);
+    t.regex(
+      String(stolen.answer?.['msg']),
+      new RegExp(`is the network namespace of pod ${member}/web`),
+    );
+    const wrong = await addInstalled(site, `${thief}/web`, outside.path);
+    t.is(wrong.answer?.['code'], 4);
+    t.regex(String(wrong.answer?.['msg']), /has none of the addresses 10\.9\.0\.2/);
+    t.notRegex(await rulesOf(outside), /ISTIO_/);
+    t.false(proxy.served.has(stranger.metadata.uid));
+
     // Neither the namespace nor the pod has come by the watches.
     const before = gateway.opened;
     gateway.cut();
@@ -121,6 +115,7 @@ await kubernetesSuite('node-agent-cni', (test) => {
     const late = await cluster.namespace('late', MODE);
     const unseen = await scheduled(cluster, late, site.node);
     const second = await podNetns(t);
+    await second.ip(`addr add ${ADDRESS}/24 dev lo`);
     await added(site, `${late}/web`, second);
     t.regex(await rulesOf(second), /--to-ports 15001/);
     t.true(proxy.served.has(unseen.metadata.uid));
@@ -133,7 +128,7 @@ await kubernetesSuite('node-agent-cni', (test) => {
       { what: 'an Event tells that the namespace is not found' },
     );
     gateway.close();
-    const end = await add(site, `${plain}/unknown`, outside);
+    const end = await addInstalled(site, `${plain}/unknown`, outside.path);
     t.is(end.code, 1);
     t.regex(String(end.answer?.['msg']), /nobody can tell/);
     gateway.restore();

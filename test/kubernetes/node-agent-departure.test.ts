@@ -10,21 +10,17 @@ import type { Cluster } from './support/cluster.ts';
 import { ADDRESS, agentNode, agentOf, sandbox } from './support/node-agent.ts';
 import type { AgentNode } from './support/node-agent.ts';
 import { pod } from './support/objects.ts';
+import { OWN_LIST } from './support/plugin-add.ts';
 import { usedRights } from './support/rbac.ts';
 import { kubernetesSuite } from './support/suite.ts';
 
 const PRIMARY = '10-calico.conflist';
-const OWN = '02-weft-cni.conflist';
 const ROLE = { 'weft.io/role': 'mesh' };
 const DAEMON_SET = 'weft-node-agent';
 
 /** Registers the node, and the DaemonSet that selects it. */
 async function register(cluster: Cluster, { node, system }: AgentNode): Promise<void> {
-  await cluster.admin.create('/api/v1/nodes', {
-    apiVersion: 'v1',
-    kind: 'Node',
-    metadata: { name: node, labels: ROLE },
-  });
+  await cluster.apply({ apiVersion: 'v1', kind: 'Node', metadata: { name: node, labels: ROLE } });
   const labels = { app: DAEMON_SET };
   await cluster.admin.create(`/apis/apps/v1/namespaces/${system}/daemonsets`, {
     apiVersion: 'apps/v1',
@@ -75,7 +71,7 @@ async function afterSigterm(
   await until(
     async () => {
       const { lists, probes, kubeconfig } = await traces(node);
-      const installed = (lists as string[]).includes(OWN) && kubeconfig === true;
+      const installed = (lists as string[]).includes(OWN_LIST) && kubeconfig === true;
       return installed === cni && probes === true;
     },
     { what: 'the agent has installed everything' },
@@ -92,7 +88,7 @@ async function afterSigterm(
 await kubernetesSuite('node-agent-departure', (test) => {
   test('after a restart, an update or a reboot everything is still there', async (t, cluster) => {
     const { node, left } = await afterSigterm(t, cluster, async () => undefined);
-    t.deepEqual(left['lists'], [OWN, PRIMARY]);
+    t.deepEqual(left['lists'], [OWN_LIST, PRIMARY]);
     t.true((left['programs'] as string[]).includes('weft-cni'));
     t.like(left, { kubeconfig: true, probes: true });
     t.true((await readdir(join(node.cni.binDir, 'weft-cni.d'))).includes('node'));
@@ -106,9 +102,8 @@ await kubernetesSuite('node-agent-departure', (test) => {
     const [stored] = await cluster.apply(pod(namespace, 'web', { ip: ADDRESS, node: node.node }));
     const { uid } = present(stored, 'the pod is stored').metadata;
     await sandbox(t, node, uid);
-    await until(async () => (await traces(node))['probes'] === true, {
-      what: 'the pod is enrolled',
-    });
+    await until(() => agent.state(uid) === 'pending', { what: 'the pod has rules' });
+    await until(async () => (await traces(node))['probes'] === true, { what: 'the node has some' });
     await setRole(cluster, node, null);
     const drained = agent.drain();
     // Its carried connections have three seconds then.

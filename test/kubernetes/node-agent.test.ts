@@ -1,4 +1,5 @@
 /** The node agent with a real API server, real namespaces and real rules. */
+import { randomBytes } from 'node:crypto';
 import type { Proof } from '../../services/node-agent/proof/node-proof.ts';
 import { seizeTable } from '../support/pod-faults.ts';
 import { startServingProxy } from '../support/serving-proxy.ts';
@@ -114,6 +115,32 @@ await kubernetesSuite('node-agent', (test) => {
     t.deepEqual(agent.failures, []);
     const { refused } = await usedRights(cluster, account);
     t.deepEqual(refused, []);
+  });
+
+  test('a static pod is found by the uid that kubelet gave it, and no annotation hides another pod', async (t, cluster) => {
+    const site = await agentNode(t, cluster);
+    const namespace = await cluster.namespace('static', MODE);
+    const hash = randomBytes(16).toString('hex');
+    const named = async (name: string, own: string, ip: string): Promise<string> => {
+      const object = pod(namespace, name, { ip, node: site.node });
+      const annotations = { 'kubernetes.io/config.hash': own };
+      const [stored] = await cluster.apply({
+        ...object,
+        metadata: { ...object.metadata, annotations },
+      });
+      return stored?.metadata.uid ?? '';
+    };
+    const uid = await named('web', hash, ADDRESS);
+    await named('before', uid, '10.9.0.8');
+    await named('after', hash, '10.9.0.9');
+    const netns = await sandbox(t, site, hash);
+    const agent = await agentOf(t, site);
+    await until(() => agent.state(uid) === 'pending', { what: 'the static pod has its rules' });
+    t.regex(await netns.exec('iptables-nft-save'), /--to-ports 15001/);
+    const other = await applyPod(cluster, await cluster.namespace('other', MODE), site.node);
+    await named('thief', other.metadata.uid, '10.9.0.7');
+    await site.proc.addPod(t, netns, other.metadata.uid);
+    await until(() => agent.state(other.metadata.uid) === 'pending', { what: 'the other pod' });
   });
 
   test('a pod stays enabled while both its agent and its proxy are new', async (t, cluster) => {

@@ -54,6 +54,16 @@ test('an agent that leaves its node enrols no new pod', async (t) => {
   t.false(await redirected(pod));
 });
 
+test('an agent that leaves its node leaves the rest to the next one when that comes', async (t) => {
+  const { enrolments, pod, tell, old, lines } = await enrolled(t);
+  const left = enrolments.leaveNode(() => true);
+  await enrolments.handOver();
+  await left;
+  await tell(old);
+  t.regex(await pod.exec('iptables-nft', '-t', 'mangle', '-S'), /ISTIO_/);
+  t.deepEqual(lines, []);
+});
+
 test('an agent that leaves its node repeats what fails, and names the pods that are left', async (t) => {
   const { enrolments, pod, tell, old, fresh, lines } = await enrolled(t);
   await tell(old, fresh);

@@ -63,9 +63,11 @@ test('an agent that finds the redirection in force resets nothing, one that find
   await until(() => first.state('u-1') === 'enabled', { what: 'enabled' });
   await first.stop();
   const nat = ['iptables-nft', '-t', 'nat'] as const;
-  await pod.exec(...nat, '-I', 'OUTPUT', '-d', '10.9.0.1', '-j', 'ACCEPT');
+  const accept = ['OUTPUT', '-d', '10.9.0.1', '-j', 'ACCEPT'] as const;
+  await pod.exec(...nat, '-I', ...accept);
   const exempt = await keptConnection(t, { from: pod, to: peer, ip: '10.9.0.1' });
   t.is(await exempt('before'), 'before');
+  await pod.exec(...nat, '-D', ...accept);
   const second = await startAgent(t, site);
   await until(() => second.state('u-1') === 'enabled', { what: 'enabled by the second agent' });
   t.is(await exempt('after'), 'after');

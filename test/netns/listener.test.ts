@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import type { ExecutionContext } from 'ava';
 import { setFlagsFromString } from 'node:v8';
 import type { Authorization, Match } from '../../lib/policy/model.ts';
 import { digest, pour, stall } from '../support/bulk.ts';
@@ -37,6 +38,21 @@ function probed(pod: TestPod, filters: readonly string[]): Promise<readonly bool
       return lines.every((line) => line.includes('timer:(keepalive,'));
     }),
   );
+}
+
+/** Checks that the pod's connections which match have Reno, or the usual congestion control of the namespace. */
+async function controlled(
+  t: ExecutionContext,
+  pod: TestPod,
+  expected: Readonly<Record<string, 'reno' | 'usual'>>,
+): Promise<void> {
+  const usual = await pod.netns.exec('sysctl', '-n', 'net.ipv4.tcp_congestion_control');
+  if (usual.trim() === 'reno') t.log('SKIPPED telling Reno from the usual: it is the usual here');
+  for (const [filter, control] of Object.entries(expected)) {
+    const text = await pod.netns.exec('ss', '-tniOH', 'state', 'established', filter);
+    const shown = new RegExp(`\\s${control === 'usual' ? usual.trim() : control}\\s`);
+    for (const line of text.trim().split('\n')) t.regex(line, shown, filter);
+  }
 }
 
 for (const family of ['ip', 'ip6'] as const) {
@@ -83,7 +99,11 @@ test('what is outside the mesh is reached in plaintext, and reaches in', async (
     peers.push(socket.remoteAddress);
     echo(socket);
   });
-  t.is(await ask(await client.connect(outsider.ip, 9000), 'out'), 'out');
+  const out = await client.connect(outsider.ip, 9000);
+  out.write('out');
+  t.is(await heard(out), 'out');
+  await controlled(t, client, { 'sport = :15001': 'reno', 'dport = :9000': 'usual' });
+  out.end();
   t.is(await ask(await client.connect(outsider.ip6, 9000), 'out6'), 'out6');
   t.is(await ask(await outsider.connect(web.ip, 8080), 'in'), 'in');
   t.is(await ask(await outsider.connect(web.ip6, 8080), 'in6'), 'in6');
@@ -91,6 +111,7 @@ test('what is outside the mesh is reached in plaintext, and reaches in', async (
   held.write('x');
   await heard(held);
   t.deepEqual(await probed(web, ['sport = :15006', 'dport = :8080']), [true, true]);
+  await controlled(t, web, { 'sport = :15006': 'usual', 'dport = :8080': 'reno' });
   held.destroy();
   t.deepEqual(
     peers.map((peer) => peer?.replace('::ffff:', '')),
@@ -112,6 +133,8 @@ test('a server may speak first and a client may half-close', async (t) => {
   t.is(await heard(socket), '220 ready\n');
   t.deepEqual(await probed(client, ['sport = :15001', 'dport = :15008']), [true, true]);
   t.deepEqual(await probed(web, ['sport = :15008', 'dport = :5432']), [false, true]);
+  await controlled(t, client, { 'sport = :15001': 'reno', 'dport = :15008': 'usual' });
+  await controlled(t, web, { 'sport = :15008': 'usual', 'dport = :5432': 'reno' });
   t.is(await ask(socket, 'abc'), 'got 3');
   // A reset by the client is no failure.
   const cut = await client.connect(web.ip, 5432);

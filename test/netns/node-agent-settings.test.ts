@@ -8,6 +8,7 @@ import { Redirector } from '../../lib/redirect/apply.ts';
 import type { ApplyResult } from '../../lib/redirect/apply.ts';
 import { chooseTools } from '../../lib/redirect/flavour.ts';
 import { agentMetrics } from '../../services/node-agent/metrics.ts';
+import { ownNamespaces } from '../../services/node-agent/netns/own-namespaces.ts';
 import { PodNamespaces } from '../../services/node-agent/netns/pod-namespaces.ts';
 import { PodRules } from '../../services/node-agent/pod-rules.ts';
 import { RuleSets } from '../../services/node-agent/rule-sets.ts';
@@ -17,7 +18,7 @@ import { makeScratch } from '../support/leftovers.ts';
 import { createNetns } from '../support/netns-kit.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
 import { agentSite, startAgent } from '../support/node-agent-kit.ts';
-import { podRecord } from '../support/pod-records.ts';
+import { podRecord, writeRecord } from '../support/pod-records.ts';
 import { startServingProxy } from '../support/serving-proxy.ts';
 import { until } from '../support/until.ts';
 
@@ -44,6 +45,7 @@ async function firstPod(
   const rules = new PodRules('u-1', {
     redirector: new Loading(await chooseTools({ ipv6: true, force: 'nft', lockDir: dir }), dir),
     slots: new Slots(() => 1, systemClock),
+    proofs: new Slots(() => 1, systemClock),
     clock: systemClock,
     log,
     metrics: agentMetrics(new MetricRegistry(), {
@@ -58,7 +60,7 @@ async function firstPod(
       dnsCapture: false,
       probeAddress: { v4: '169.254.7.127', v6: 'fd16::1' },
     }),
-    ownNetns: threadNetns(),
+    ownNamespaces: [threadNetns()],
     sysctlDir: dir,
     namespaces: new PodNamespaces({ procDir: '/proc', sandboxes: null, log }),
   });
@@ -103,4 +105,30 @@ test('an agent takes over a folder of its socket that kubelet made, and proxies 
   await until(() => proxy.told.includes('session'), { what: 'the proxy is connected' });
   t.is((await stat(folder)).mode & 0o777, 0o700);
   t.is((await stat(site.socket)).mode & 0o777, 0o600);
+});
+
+test('no pod is enrolled in the namespace of the node, which is not that of the agent', async (t) => {
+  const procDir = await makeScratch('proc');
+  t.teardown(() => rm(procDir, { recursive: true }));
+  const host = await createNetns(t, 'host');
+  const pod = await createNetns(t, 'pod');
+  await mkdir(join(procDir, '1', 'ns'), { recursive: true });
+  await symlink(host.path, join(procDir, '1', 'ns', 'net'));
+  const site = await agentSite(t, { WEFT_NODE_AGENT_PROC_DIR: procDir });
+  for (const [uid, { path }] of [
+    ['u-1', host],
+    ['u-2', pod],
+  ] as const) {
+    await writeRecord(site.podsDir, uid, podRecord({ uid, netns: path }));
+  }
+  const agent = await startAgent(t, site);
+  await until(() => agent.state('u-2') === 'pending', { what: 'the rules of the other pod' });
+  const refused = agent.enrolments().find(({ podUid }) => podUid === 'u-1');
+  t.is(refused?.state, 'waiting');
+  t.regex(refused?.reason ?? '', /is that of the node or of its agent/);
+  t.notRegex(await host.exec('iptables-nft-save'), /ISTIO_/);
+});
+
+test('a process 1 that may not be inspected guards no namespace besides the own one', (t) => {
+  t.deepEqual(ownNamespaces('/nowhere'), [threadNetns()]);
 });

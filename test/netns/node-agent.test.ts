@@ -204,10 +204,10 @@ test('who is not to be enrolled is left alone, rules of an earlier enrolment apa
     .enrolments()
     .map(({ podUid, state, reason }) => [
       podUid,
-      `${state}: ${/own namespace|has no address/.exec(reason ?? '')?.[0]}`,
+      `${state}: ${/of the node or of its agent|has no address/.exec(reason ?? '')?.[0]}`,
     ]);
   t.deepEqual(Object.fromEntries(told), {
-    'u-wrong': 'waiting: own namespace',
+    'u-wrong': 'waiting: of the node or of its agent',
     'u-reused': 'waiting: has no address',
   });
   t.notRegex(await pods.optedOut.exec('iptables-nft-save'), /ISTIO_/);

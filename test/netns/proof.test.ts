@@ -13,6 +13,7 @@ import { makeScratch } from '../support/leftovers.ts';
 import { createNetns, createPodPair } from '../support/netns-kit.ts';
 import type { TestNetns } from '../support/netns-kit.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
+import { nodeEnrolments } from '../support/node-enrolments.ts';
 import { agentSite, spawnAgent, startAgent } from '../support/node-agent-kit.ts';
 import { listenIn, seizeTable } from '../support/pod-faults.ts';
 import { podRecord, writeRecord } from '../support/pod-records.ts';
@@ -57,6 +58,34 @@ test('a canary tells who takes the connections of a pod', async (t) => {
   await peer.ip('addr add 192.0.2.1/32 dev lo');
   await listenIn(peer, 9);
   t.is(await canary(), 'answered-by-others');
+});
+
+test('proofs take one place of the rules, and none while canaries are on their way', async (t) => {
+  const { enrolments, slots } = await nodeEnrolments(await makeScratch('proofs'));
+  t.teardown(() => enrolments.stop());
+  const pods = await Promise.all(['a', 'b', 'c'].map((label) => createNetns(t, label)));
+  const records = pods.map(({ path }, index) => podRecord({ uid: `u-${index}`, netns: path }));
+  await enrolments.update({
+    pods: new Map(records.map((record) => [record.uid, record])),
+    unreadable: new Set(),
+  });
+  for (const pod of pods) {
+    await pod.ip('route add default dev lo');
+    await pod.exec('iptables-nft', ...'-A INPUT -p tcp --dport 15001 -j DROP'.split(' '));
+  }
+  let most = 0;
+  const sampled = setInterval(() => (most = Math.max(most, slots.taken)));
+  t.teardown(() => clearInterval(sampled));
+  const proven = enrolments.prove();
+  await until(async () => (await pods[2]?.exec('ss', '-tnH'))?.includes('192.0.2.1:9'), {
+    what: 'the canary of the last pod',
+  });
+  t.is(slots.taken, 0);
+  t.is(most, 1);
+  t.deepEqual(
+    (await proven).map(({ canary }) => canary),
+    ['not-captured', 'not-captured', 'not-captured'],
+  );
 });
 
 test('the proof of a node names what is wrong with it and with its pods', async (t) => {

@@ -1,58 +1,13 @@
 import { spawn } from 'node:child_process';
-import { readdir, rm } from 'node:fs/promises';
+import { readdir } from 'node:fs/promises';
 import { text as textOf } from 'node:stream/consumers';
-import type { ExecutionContext } from 'ava';
-import { closeFd, netnsIdentity, openNetns } from '../../lib/linux/netns.ts';
 import { Redirector } from '../../lib/redirect/apply.ts';
-import type { RedirectTarget } from '../../lib/redirect/apply.ts';
-import { chooseNative } from '../../lib/redirect/choose-native.ts';
 import { chooseTools } from '../../lib/redirect/flavour.ts';
-import type { RedirectTools } from '../../lib/redirect/flavour.ts';
 import { podRedirect } from '../../lib/redirect/pod-options.ts';
 import { redirectRules } from '../../lib/redirect/rules.ts';
 import { createNetns } from '../support/netns-kit.ts';
-import type { TestNetns } from '../support/netns-kit.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
-import { makeScratch } from '../support/leftovers.ts';
-
-const DEFAULTS = {
-  ipv6: true,
-  dnsCapture: false,
-  probeAddress: { v4: '169.254.7.127', v6: 'fd16:9254:7127:1337:ffff:ffff:ffff:ffff' },
-};
-type Way = 'nft' | 'legacy' | 'native';
-
-const EXPECTED = redirectRules(podRedirect({}, DEFAULTS).options);
-
-function open(t: ExecutionContext, netns: TestNetns): RedirectTarget {
-  const netnsFd = openNetns(netns.path);
-  t.teardown(() => closeFd(netnsFd));
-  return { netnsFd, inode: netnsIdentity(netnsFd).inode };
-}
-
-async function redirector(
-  t: ExecutionContext,
-  way: Way,
-): Promise<{ tool: Redirector; lockDir: string }> {
-  const lockDir = await makeScratch('locks');
-  t.teardown(() => rm(lockDir, { recursive: true }));
-  return { tool: new Redirector(await tools(way, lockDir), lockDir), lockDir };
-}
-
-async function tools(way: Way, lockDir: string): Promise<RedirectTools> {
-  if (way !== 'native') return chooseTools({ ipv6: true, force: way, lockDir });
-  const chosen = await chooseNative(true);
-  if ('reason' in chosen) throw new Error(chosen.reason);
-  return chosen;
-}
-
-async function saved(netns: TestNetns, flavour: Way): Promise<string> {
-  if (flavour === 'native') return netns.exec('/usr/sbin/nft', 'list', 'ruleset');
-  const both = await Promise.all(
-    ['iptables', 'ip6tables'].map((name) => netns.exec(`${name}-${flavour}-save`)),
-  );
-  return both.join('');
-}
+import { DEFAULTS, EXPECTED, open, redirector, saved } from '../support/redirect-kit.ts';
 
 for (const flavour of ['nft', 'legacy', 'native'] as const) {
   // spec: inpod.md §5.1
@@ -211,6 +166,25 @@ for (const [before, after] of [
   });
 }
 
+for (const way of ['nft', 'native'] as const) {
+  test(`a namespace that no rule was ever written to is left without a process (${way})`, async (t) => {
+    // The kernel lists legacy tables from now on.
+    const other = open(t, await createNetns(t));
+    const legacy = (await redirector(t, 'legacy')).tool;
+    await legacy.apply(other, EXPECTED);
+    const { tool } = await redirector(t, way);
+    const target = open(t, await createNetns(t));
+    let removed = false;
+    const removal = tool.remove(target).then(() => (removed = true));
+    await new Promise((resolve) => void setImmediate(resolve));
+    t.true(removed, 'no process was waited for');
+    await removal;
+
+    await tool.remove(other);
+    t.false(await legacy.redirected(other, EXPECTED), 'legacy tables are looked into');
+  });
+}
+
 for (const flavour of ['nft', 'legacy'] as const) {
   test(`a kernel without conntrack zones gets all other rules, and loses what it cannot keep (${flavour})`, async (t) => {
     const netns = await createNetns(t);
@@ -330,18 +304,21 @@ test('a namespace without IPv6 loopback gets rules but no route', async (t) => {
   t.is(await netns.ip('-6 route show table 100').catch(() => ''), '');
 });
 
-test('a failing command names itself and leaves nothing running', async (t) => {
-  const netns = await createNetns(t);
-  const target = open(t, netns);
-  const { tool } = await redirector(t, 'nft');
-  const broken = EXPECTED.map((family) => ({
-    ...family,
-    rules: [
-      ...family.rules,
-      { table: 'nat', chain: 'ISTIO_OUTPUT', text: '-j NOWHERE', nft: '' } as const,
-    ],
-  }));
-  const error = await t.throwsAsync(tool.apply(target, broken), { code: 'NETNS_RULES' });
-  t.regex(error?.message ?? '', /NOWHERE|line \d+ failed|RULE_APPEND/);
-  t.notRegex(await saved(netns, 'nft'), /REDIRECT/);
-});
+for (const flavour of ['nft', 'legacy'] as const) {
+  test(`a failing command names itself and leaves nothing running, and no lock (${flavour})`, async (t) => {
+    const netns = await createNetns(t);
+    const target = open(t, netns);
+    const { tool, lockDir } = await redirector(t, flavour);
+    const broken = EXPECTED.map((family) => ({
+      ...family,
+      rules: [
+        ...family.rules,
+        { table: 'nat', chain: 'ISTIO_OUTPUT', text: '-j NOWHERE', nft: '' } as const,
+      ],
+    }));
+    const error = await t.throwsAsync(tool.apply(target, broken), { code: 'NETNS_RULES' });
+    t.regex(error?.message ?? '', /NOWHERE|line \d+ failed|RULE_APPEND/);
+    t.notRegex(await saved(netns, flavour), /REDIRECT/);
+    t.deepEqual(await readdir(lockDir), []);
+  });
+}

@@ -4,7 +4,7 @@ import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { createInterface } from 'node:readline';
-import { processEnvironment } from '../../lib/config/env.ts';
+import { userEnvironment } from '../support/user-environment.ts';
 import type { Observed, ObservedRequest } from './observed.ts';
 
 const WEFT = new URL('../../services/cli/weft', import.meta.url).pathname;
@@ -42,7 +42,7 @@ export class Plane {
     // It must not outlive this process, however that ends.
     const command = ['--pdeathsig', 'KILL', WEFT, 'run', 'control-plane'];
     this.#process = spawn('setpriv', command, {
-      env: { ...processEnvironment(), ...environment, NODE_OPTIONS: `--import=${OBSERVED}` },
+      env: { ...userEnvironment(), ...environment, NODE_OPTIONS: `--import=${OBSERVED}` },
       stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
     });
     const { stdout } = this.#process;

@@ -9,6 +9,14 @@ export interface Usage {
   readonly ownBytes: number;
 }
 
+/** The memory of a process without its garbage. */
+export interface HeldMemory {
+  /** Objects of the main thread's heap. */
+  readonly heapBytes: number;
+  /** The whole process, as {@link Usage}. */
+  readonly ownBytes: number;
+}
+
 const MIB = 1_048_576;
 /** Pipes that the pump keeps for reuse (KEPT_PIPES of lib/linux/addon), two descriptors each. */
 const KEPT_PIPES = 8;
@@ -20,6 +28,10 @@ const SPARE_SHARE = 0.15;
 /** In a short soak heaps have not reached their size yet; only unbounded growth is visible. */
 const SHORT_SPARE_BYTES = 256 * MIB;
 const SHORT_SECONDS = 180;
+/** Compiled code comes and goes; what else stays of thousands of enrolments is held by mistake. */
+const SPARE_HELD_HEAP_BYTES = MIB;
+/** Pages that the C heaps and V8 keep half empty after a collection. */
+const SPARE_HELD_BYTES = 10 * MIB;
 
 /** Reads the usage of every node proxy and node agent. */
 export async function readUsage(mesh: TestMesh): Promise<readonly Usage[]> {
@@ -61,14 +73,28 @@ export function grownMemory(
     .map(([was, is]) => `${is.name}: ${mib(is)} MiB, before ${mib(was)} MiB`);
 }
 
+/** Tells whether a process holds more without its garbage than it did, in its heap or as a whole. */
+export function grownHeld(early: HeldMemory, late: HeldMemory): string[] {
+  const grown = (what: string, was: number, is: number, spare: number): string[] =>
+    is <= was + spare
+      ? []
+      : [
+          `without garbage ${what} holds ${mib({ ownBytes: is }, 1)} MiB, before ${mib({ ownBytes: was }, 1)} MiB`,
+        ];
+  return [
+    ...grown('the heap', early.heapBytes, late.heapBytes, SPARE_HELD_HEAP_BYTES),
+    ...grown('the process', early.ownBytes, late.ownBytes, SPARE_HELD_BYTES),
+  ];
+}
+
 /** Returns the smaller memory of both for each process. */
 export function least(one: readonly Usage[], other: readonly Usage[]): readonly Usage[] {
   return pairs(one, other).map(([a, b]) => (a.ownBytes < b.ownBytes ? a : b));
 }
 
 /** Formats mebibytes. */
-export function mib({ ownBytes: bytes }: Usage): string {
-  return (bytes / MIB).toFixed(0);
+export function mib({ ownBytes: bytes }: Pick<Usage, 'ownBytes'>, digits = 0): string {
+  return (bytes / MIB).toFixed(digits);
 }
 
 /** Pairs the usages of the same process. A missing or new process was restarted, which the caller detects elsewhere. */

@@ -11,7 +11,7 @@ const HANDED_ON = [
 ] as const;
 
 /**
- * The environment of an actor that a test starts: `variables`, the search path, and Node's compile cache. Without the cache each
+ * The environment of an actor that a test starts from its sources: `variables`, the search path, and Node's compile cache. Without the cache each
  * start compiles all code again.
  */
 export function bareEnvironment(variables: Readonly<Record<string, string>>): NodeJS.ProcessEnv {

@@ -75,6 +75,7 @@ export async function startCaNode(
         }
       },
       raise: () => undefined,
+      hasten: () => undefined,
     },
   });
   t.teardown(() => {

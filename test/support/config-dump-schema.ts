@@ -1,5 +1,5 @@
 /** The config dump as upstream's tools parse it, written down by hand from docs/spec/observability.md §4.1. */
-import { z } from 'zod';
+import * as z from 'zod';
 
 const gateway = z.strictObject({
   destination: z.string().regex(/^[^/]*\/.+$/),

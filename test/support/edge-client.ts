@@ -5,7 +5,7 @@
 import { once } from 'node:events';
 import { connect } from 'node:http2';
 import type { ClientHttp2Session, OutgoingHttpHeaders } from 'node:http2';
-import { z } from 'zod';
+import * as z from 'zod';
 import { errorText } from '../../lib/errors/mesh-error.ts';
 import { CaClient, MAX_ANSWER_BYTES } from '../../lib/identity/ca-client.ts';
 import { requestFor } from '../../lib/identity/csr.ts';

@@ -97,12 +97,14 @@ export async function runGo(
 
 /** Says why a run of Go failed. */
 export function goFailure(name: string, error: unknown): string {
-  const { code, killed, stderr } = error as {
+  const { code, syscall, killed, stderr } = error as {
     readonly code?: unknown;
+    readonly syscall?: string;
     readonly killed?: boolean;
     readonly stderr?: string;
   };
-  if (code === 'ENOENT') return `Go is not installed, so ${name} cannot be built`;
+  if (code === 'ENOENT' && syscall === 'spawn go')
+    return `Go is not installed, so ${name} cannot be built`;
   if (killed === true)
     return `${name} could not be built in the time there was; the next run goes on`;
   const lines = (stderr ?? String(error)).trim().split('\n');

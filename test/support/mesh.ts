@@ -8,7 +8,6 @@ import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { get } from '../../lib/http/node-http.ts';
-import { processEnvironment } from '../../lib/config/env.ts';
 import type { CertificateRecord } from '../../lib/identity/certificate-records.ts';
 import { certificates, connections } from '../../services/cli/get/proxies.ts';
 import type { ConnectionLine } from '../../services/cli/get/proxies.ts';
@@ -26,6 +25,7 @@ import type { ProcessStatus } from '../../services/local-mesh/managed-process.ts
 import type { MeshStatus } from '../../services/local-mesh/supervisor-api.ts';
 import { makeScratch, meshName } from './leftovers.ts';
 import { until } from './until.ts';
+import { userEnvironment } from './user-environment.ts';
 
 const WEFT = new URL('../../services/cli/weft', import.meta.url).pathname;
 const DEFAULT_MANIFESTS = new URL('../../infra/local', import.meta.url).pathname;
@@ -72,9 +72,7 @@ export class TestMesh {
 
   /** Chooses a name and an environment, and starts nothing. */
   constructor(environment: Readonly<Record<string, string>> = {}) {
-    // Weft refuses unknown variables that begin with WEFT_; these are for the tests.
-    const { WEFT_REQUIRE_NETNS: _, WEFT_ZTUNNEL: __, ...own } = processEnvironment();
-    this.#environment = { ...own, WEFT_MESH: this.name, ...environment };
+    this.#environment = { ...userEnvironment(), WEFT_MESH: this.name, ...environment };
   }
 
   /** Brings a mesh up and waits until it carries traffic. On failure it takes the mesh down and throws the command's output. */

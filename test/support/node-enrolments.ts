@@ -17,13 +17,18 @@ import { RuleSets } from '../../services/node-agent/rule-sets.ts';
 export async function nodeEnrolments(
   scratch: string,
   log = createLogger({ actor: 'node-agent', level: 'off' }),
-): Promise<{ readonly enrolments: NodeEnrolments; readonly config: NodeAgentConfig }> {
+): Promise<{
+  readonly enrolments: NodeEnrolments;
+  readonly config: NodeAgentConfig;
+  readonly slots: Slots;
+}> {
   const config = nodeAgentConfig.parse({
     REDIS_URL: 'unix:///none',
     WEFT_NODE_AGENT_PODS_DIR: scratch,
   });
   const { redirect, eligibility, drainMs } = config;
   const tools = await chooseTools({ ipv6: redirect.ipv6, force: 'nft', lockDir: scratch });
+  const slots = new Slots(() => MAX_RULE_WRITERS, systemClock);
   const enrolments = new NodeEnrolments({
     zds: {
       ensure: () => Promise.resolve(),
@@ -35,7 +40,7 @@ export async function nodeEnrolments(
     tell: () => {},
     existing: 'keep',
     redirector: new Redirector(tools, scratch),
-    slots: new Slots(() => MAX_RULE_WRITERS, systemClock),
+    slots,
     clock: systemClock,
     log,
     metrics: agentMetrics(new MetricRegistry(), {
@@ -48,9 +53,9 @@ export async function nodeEnrolments(
     sysctlDir: '/proc/sys',
     namespaces: new PodNamespaces({ procDir: '/proc', sandboxes: null, log }),
     eligibility,
-    ownNetns: threadNetns(),
+    ownNamespaces: [threadNetns()],
     drainMs,
     supervise: (work) => void work,
   });
-  return { enrolments, config };
+  return { enrolments, config, slots };
 }

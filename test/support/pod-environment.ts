@@ -1,5 +1,5 @@
 /** Checks the variables of Kubernetes manifests by the schemas of the roles that read them. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { hostConfig } from '../../lib/actor/host-config.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
 import { expandActors, loadActor } from '../../services/local-mesh/actors.ts';

@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
-import { processEnvironment } from '../../lib/config/env.ts';
+import { userEnvironment } from './user-environment.ts';
 
 const WEFT = new URL('../../services/cli/weft', import.meta.url).pathname;
 
@@ -20,7 +20,7 @@ export async function runWeft(
 ): Promise<WeftEnd> {
   const child = spawn(WEFT, words, {
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...processEnvironment(), ...variables },
+    env: { ...userEnvironment(), ...variables },
   });
   const [stdout, stderr, [code]] = await Promise.all([
     text(child.stdout),

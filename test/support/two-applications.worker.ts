@@ -1,4 +1,7 @@
-/** A thread with both ends of a connection: connects twice, then sends bytes both ways, and tells in shared memory how that went. */
+/**
+ * A thread with both ends of connections: connects two or four times, then sends bytes both ways on the first two, and tells in shared
+ * memory how that went. The third sends as many and the fourth never reads.
+ */
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { connect } from 'node:net';
@@ -9,6 +12,8 @@ import { parentPort, workerData } from 'node:worker_threads';
 export interface TwoApplications {
   readonly port: number;
   readonly bytes: number;
+  /** Whether there are a third and a fourth connection. */
+  readonly withStalled: boolean;
   /** One number: 0 while bytes are on their way, then a result. */
   readonly result: Int32Array<SharedArrayBuffer>;
 }
@@ -36,12 +41,18 @@ async function read(socket: Socket): Promise<string> {
 }
 
 if (parentPort !== null) {
-  const { port, bytes, result } = workerData as TwoApplications;
+  const { port, bytes, withStalled, result } = workerData as TwoApplications;
   const [up, down] = [randomBytes(bytes), randomBytes(bytes)];
   const first = await dial(port);
   const second = await dial(port);
+  const third = withStalled ? await dial(port) : null;
+  const fourth = withStalled ? await dial(port) : null;
   parentPort.postMessage('connected');
   await once(parentPort, 'message');
+  // The end of the test resets them, before or after it ends this thread.
+  for (const socket of [third, fourth]) socket?.on('error', () => {});
+  fourth?.pause();
+  third?.end(up);
   first.end(up);
   second.end(down);
   const came = await Promise.all([read(second), read(first)]);

@@ -21,10 +21,12 @@ const MAX_ARCHIVES = 6;
 const LAYERS = join(CACHE, 'image-layers');
 /** Images with their steps (each build adds some twenty) that are kept there; beyond them the cache begins anew. */
 const MAX_LAYERS = 400;
-/** The files that infra/docker/Dockerfile copies. */
+/** infra/docker/Dockerfile, and the files that it copies. */
 const SOURCES = [
   '.npmrc',
+  'infra/build.ts',
   'infra/docker',
+  'infra/redis',
   'lib',
   'package-lock.json',
   'package.json',

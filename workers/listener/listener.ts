@@ -177,7 +177,8 @@ export class Listener {
   get #tcpOptions(): TcpOptions {
     const { settings, tcpOptions } = this.#pod.thread;
     if (this.#kind === 'socks5') return { noDelay: true };
-    if (this.#kind !== 'inbound-hbone') return tcpOptions;
+    if (this.#kind === 'outbound') return { ...tcpOptions, local: true };
+    if (this.#kind === 'inbound-plaintext') return tcpOptions;
     return { noDelay: true, userTimeoutMs: settings.tunnelUserTimeoutMs };
   }
 

@@ -1,5 +1,6 @@
 /** Entry of a listener thread; the exports are its tasks (see {@link ListenerTask} in protocol.ts). */
 import { assert, present } from '../../lib/errors/assert.ts';
+import { saveMemory } from '../../lib/linux/process.ts';
 import type { PodTask, ThreadAttachment } from './protocol/control.ts';
 import { ListenerThread } from './thread.ts';
 import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
@@ -9,6 +10,8 @@ let thread: ListenerThread | null = null;
 /** Wires the thread, once. */
 export function attach(attachment: ThreadAttachment): void {
   assert(thread === null, 'a listener thread is attached once');
+  // Without it, new connections leave 30 MB of old garbage in each thread before V8 collects it.
+  saveMemory();
   thread = new ListenerThread(attachment, carriedEngine);
 }
 

@@ -39,14 +39,15 @@ export async function connectUpstream(
   // The caller may have waited, and the descriptor of the namespace may be another pod's by now.
   if (pod.ended) throw new MeshError('TUNNEL_CLOSED', 'the pod has ended');
   const { clock, descriptors, metrics, settings } = pod.thread;
-  const fd = descriptors.make(() => openSocket(pod, request));
+  const target = connectTarget(connection);
+  const fd = descriptors.make(() => openSocket(pod, request, target));
   const startedMs = clock.monotonic();
   const connecting = connectRaw(fd, request.to, {
     timeoutMs: Math.min(settings.connectTimeoutMs, request.limitMs ?? Infinity),
     onAttempt: (attempt) => connection?.onCut(() => attempt.destroy()),
   });
   const socket = connecting instanceof Promise ? await connecting : connecting;
-  metrics.connects[connectTarget(connection)].observe(clock.monotonic() - startedMs);
+  metrics.connects[target].observe(clock.monotonic() - startedMs);
   connection?.assertNotCut();
   return socket;
 }
@@ -100,9 +101,10 @@ function keptSourceMark(mark: number): number {
   return mark === PROXY_PACKET_MARK ? KEPT_SOURCE_MARK : mark;
 }
 
-function openSocket(pod: PodContext, request: UpstreamRequest): number {
+function openSocket(pod: PodContext, request: UpstreamRequest, target: ConnectTarget): number {
   const { settings, tcpOptions } = pod.thread;
   const { to, source, bindLoopback, tunnel } = request;
+  const local = target === 'application';
   const family = ipFamily(to.ip);
   if (family === null) {
     throw new MeshError('UPSTREAM_CONNECT', `not an address: ${formatEndpoint(to)}`);
@@ -110,12 +112,13 @@ function openSocket(pod: PodContext, request: UpstreamRequest): number {
   const usual = tcpOptions.userTimeoutMs ?? 0;
   const userTimeoutMs = tunnel === true ? settings.tunnelUserTimeoutMs : usual;
   const { netnsFd } = pod;
-  const plain = { ...tcpOptions, netnsFd, family, mark: markOf(pod), userTimeoutMs } as const;
+  const mark = markOf(pod);
+  const plain = { ...tcpOptions, netnsFd, family, mark, userTimeoutMs, local } as const;
   if (bindLoopback !== null) return openTcp({ ...plain, bindLoopback });
   // A workload that reaches itself through a service would have the same address at both ends.
   if (source === null || source === to.ip || ipFamily(source) !== family) return openTcp(plain);
   try {
-    return openTcp({ ...plain, mark: keptSourceMark(plain.mark), source: { ip: source } });
+    return openTcp({ ...plain, mark: keptSourceMark(mark), source: { ip: source } });
   } catch (error) {
     // Without a descriptor nothing else would help.
     if (isExhausted(error)) throw error;

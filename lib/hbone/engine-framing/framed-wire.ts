@@ -179,6 +179,8 @@ export class FramedWire implements Wire, FrameReceiver, StreamHost {
     const stream = this.live.get(id);
     if (stream === undefined) this.#host.stray(frameType.data, id);
     else if (stream.remoteEnded) this.#host.breached(stream, errorCode.streamClosed);
+    // DATA before the answer (RFC 9113 §8.1).
+    else if (stream.onHead !== null) this.#host.breached(stream, errorCode.protocolError);
     else if (length > Math.max(0, stream.receiveWindow)) {
       this.#host.breached(stream, errorCode.flowControlError);
     } else {

@@ -129,8 +129,11 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Wire
   #takeReset(id: number, code: number): void {
     if (this.isIdle(id)) throw fault('a RST_STREAM on a stream that was never opened');
     const stream = this.live.get(id);
-    if (stream === undefined) this.spendIdleFrame();
-    else this.peerReset(stream, code, stream.remoteEnded);
+    if (stream === undefined) {
+      this.spendIdleFrame();
+      // The peer knows that it is over: it sends nothing more that crosses our own reset.
+      if (this.ended.get(id) === 'reset-by-us') this.ended.add(id, 'reset-by-peer');
+    } else this.peerReset(stream, code, stream.remoteEnded);
   }
 
   #takePriority(id: number, payload: Buffer): void {

@@ -24,7 +24,7 @@ void closeAllHeld(EnvData* data);
 
 EnvData* envData(napi_env env);
 
-constexpr size_t MAX_ARGUMENTS = 12;
+constexpr size_t MAX_ARGUMENTS = 13;
 
 // The arguments of one call. An accessor that meets the wrong type throws a TypeError and sets failed().
 class Arguments {

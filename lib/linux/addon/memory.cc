@@ -160,12 +160,18 @@ napi_value collectInSteps(napi_env, napi_callback_info) {
   return nullptr;
 }
 
+napi_value saveMemory(napi_env, napi_callback_info) {
+  v8::Isolate::GetCurrent()->SetMemorySaverMode(true);
+  return nullptr;
+}
+
 }  // namespace
 
 void registerMemory(napi_env env, napi_value exports) {
   setFunction(env, exports, "releaseProgramPages", releaseProgramPages);
   setFunction(env, exports, "releaseFreeMemory", releaseFreeMemory);
   setFunction(env, exports, "collectInSteps", collectInSteps);
+  setFunction(env, exports, "saveMemory", saveMemory);
 }
 
 }  // namespace weft

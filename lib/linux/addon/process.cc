@@ -1,5 +1,7 @@
-// The process: file limit and capabilities.
+// The process: file limit, capabilities, and locks of files that end with it.
+#include <fcntl.h>
 #include <linux/capability.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -41,11 +43,26 @@ napi_value capabilities(napi_env env, napi_callback_info) {
   return result;
 }
 
+// lockFile(path) → fd that holds the lock; null while another descriptor holds it, in this process too.
+napi_value lockFile(napi_env env, napi_callback_info info) {
+  Arguments arguments(env, info);
+  const std::string path = arguments.text(0);
+  if (arguments.failed()) return nullptr;
+  // O_NONBLOCK: a FIFO in the place of the file must not block the thread.
+  const int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  Descriptor fd(open(path.c_str(), flags, S_IRUSR | S_IWUSR));
+  if (fd.get() < 0) return throwErrno(env, "open", errno, path.c_str());
+  if (flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return makeInteger(env, fd.release());
+  if (errno == EWOULDBLOCK) return makeNull(env);
+  return throwErrno(env, "flock", errno, path.c_str());
+}
+
 }  // namespace
 
 void registerProcess(napi_env env, napi_value exports) {
   setFunction(env, exports, "raiseFileLimit", raiseFileLimit);
   setFunction(env, exports, "capabilities", capabilities);
+  setFunction(env, exports, "lockFile", lockFile);
 }
 
 }  // namespace weft

@@ -62,6 +62,7 @@ struct TcpOptions {
   int keepIntervalSeconds;
   int keepRetries;
   int userTimeoutMs;  // 0: the kernel's own
+  bool local;
 };
 
 Failure setTcp(int fd, const TcpOptions& options) {
@@ -84,6 +85,13 @@ Failure setTcp(int fd, const TcpOptions& options) {
       !setOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, options.userTimeoutMs)) {
     return "setsockopt(TCP_USER_TIMEOUT)";
   }
+  // Within a machine there is no network to spare, and BBR, the default of some, paces by timers even there. Every kernel
+  // has Reno; an administrator may forbid it to processes without CAP_NET_ADMIN.
+  constexpr char RENO[] = "reno";
+  if (options.local && setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, RENO, sizeof RENO - 1) != 0 &&
+      errno != EPERM) {
+    return "setsockopt(TCP_CONGESTION)";
+  }
   return nullptr;
 }
 
@@ -94,6 +102,7 @@ TcpOptions readTcpOptions(Arguments& arguments, size_t first) {
   options.keepIntervalSeconds = arguments.integer(first + 2);
   options.keepRetries = arguments.integer(first + 3);
   options.userTimeoutMs = arguments.integer(first + 4);
+  options.local = arguments.boolean(first + 5);
   return options;
 }
 
@@ -126,7 +135,7 @@ Failure prepareListener(int fd, const Address& address, const ListenerOptions& o
 enum Transparency { TRANSPARENT_OFF = 0, TRANSPARENT_AUTO = 1, TRANSPARENT_ON = 2 };
 
 // listenTcp(netnsFd, address, port, mark, reusePort, transparency, backlog, noDelay, idle, interval, retries,
-//   userTimeout) → {fd, port, transparent}
+//   userTimeout, local) → {fd, port, transparent}
 napi_value listenTcp(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   const int netnsFd = arguments.integer(0);
@@ -169,7 +178,8 @@ napi_value listenTcp(napi_env env, napi_callback_info info) {
   return result;
 }
 
-// openTcp(netnsFd, family, mark, spoofedSource, localSource, noDelay, idle, interval, retries, userTimeout) → fd
+// openTcp(netnsFd, family, mark, spoofedSource, localSource, noDelay, idle, interval, retries, userTimeout,
+//   local) → fd
 napi_value openTcp(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   const int netnsFd = arguments.integer(0);

@@ -39,8 +39,9 @@ SplicePump::Turn SplicePump::turn(Flow* flow) {
       giveBack(flow);
       return spent ? Turn::MORE : Turn::WAIT;
     }
-    if (flow->pipe == nullptr) flow->pipe = borrow();
-    const Step step = flow->pipe == nullptr ? copy(flow) : fill(flow);
+    if (flow->pipe == nullptr && !flow->from->urgent) flow->pipe = borrow();
+    const bool copies = flow->pipe == nullptr || flow->from->urgent;
+    const Step step = copies ? copy(flow) : fill(flow);
     if (step == Step::FAILED) return Turn::WAIT;
   }
 }
@@ -75,7 +76,9 @@ SplicePump::Step SplicePump::drain(Flow* flow) {
 SplicePump::Step SplicePump::fill(Flow* flow) {
   const ssize_t got = splice(flow->from->fd, nullptr, flow->pipe->writeEnd, nullptr,
                              flow->pipe->capacity, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
-  if (got <= 0) return readFailed(flow, got);
+  // With urgent data before the end, the call reports the end and leaves what is behind the mark.
+  if (got == 0) return copy(flow);
+  if (got < 0) return readFailed(flow, got);
   flow->held = static_cast<size_t>(got);
   return Step::MOVED;
 }

@@ -41,6 +41,8 @@ struct SplicePump::Side {
   Flow* incoming = nullptr;
   bool readable = true;
   bool writable = true;
+  // Urgent data waits: splice(2) goes no further than its mark.
+  bool urgent = false;
   bool watched = false;
   // It failed: nothing can be written to it any more.
   bool dead = false;

@@ -193,7 +193,7 @@ void SplicePump::obey() {
 void SplicePump::begin(Join* join) {
   for (Side* side : {&join->a, &join->b}) {
     epoll_event event = {};
-    event.events = EPOLLIN | EPOLLOUT | EPOLLET;
+    event.events = EPOLLIN | EPOLLPRI | EPOLLOUT | EPOLLET;
     event.data.ptr = side;
     if (epoll_ctl(epollFd_, EPOLL_CTL_ADD, side->fd, &event) != 0) {
       join->error = errno;
@@ -212,6 +212,8 @@ void SplicePump::notice(Side* side, uint32_t events) {
   Flow* to = side->incoming;
   const bool hungUp = (events & (EPOLLERR | EPOLLHUP)) != 0;
   if ((events & EPOLLIN) != 0 || hungUp) side->readable = true;
+  // Each event tells it until the mark is passed.
+  side->urgent = (events & EPOLLPRI) != 0;
   if ((events & EPOLLOUT) != 0 || hungUp) side->writable = true;
   // A socket is not read after the end of its input, or while the other one takes no bytes. Only this event shows its reset.
   if (hungUp && !side->dead) {

@@ -1,5 +1,5 @@
 /** Schemas of the objects in a local configuration file (docs/spec/control.md §4). They yield the words of the model. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { tryCanonicalIp } from '../../net/address.ts';
 import type { StringMatch } from '../../policy/model.ts';
 import type { GatewayAddress } from '../../state/model.ts';

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { z } from 'zod';
+import * as z from 'zod';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
 import { resourcePath } from '../../../lib/kubernetes/resource.ts';
@@ -37,8 +37,22 @@ export class HolderMaps implements HolderStore {
   }
 
   async read(): Promise<readonly Holder[]> {
-    const maps = await this.#maps({ labelSelector: `${LABEL}=true` });
+    const maps = await this.#all();
     return maps.flatMap(({ data }) => Object.values(data).map((text) => this.#holder(text)));
+  }
+
+  async begun(): Promise<boolean> {
+    return (await this.#all()).length > 0;
+  }
+
+  async begin(): Promise<void> {
+    if (await this.begun()) return;
+    try {
+      await this.#create(mapName('0'));
+    } catch (error) {
+      // Another process was faster.
+      if (!isCode(error, 'KUBERNETES_CONFLICT')) throw error;
+    }
   }
 
   async merge(changed: readonly Holder[], nowMs: number): Promise<void> {
@@ -57,7 +71,7 @@ export class HolderMaps implements HolderStore {
     changed: ReadonlyMap<string, Holder>,
     nowMs: number,
   ): Promise<void> {
-    const name = `weft-ca-holders-${part}`;
+    const name = mapName(part);
     for (let attempt = 1; ; attempt += 1) {
       const [stored] = await this.#maps({ fieldSelector: `metadata.name=${name}` });
       try {
@@ -114,6 +128,10 @@ export class HolderMaps implements HolderStore {
     });
   }
 
+  #all(): Promise<readonly HolderMap[]> {
+    return this.#maps({ labelSelector: `${LABEL}=true` });
+  }
+
   async #maps(query: Readonly<Record<string, string>>): Promise<readonly HolderMap[]> {
     const path = resourcePath(CONFIG_MAPS, { namespace: this.#namespace });
     const answer = await this.#client.get(path, { query });
@@ -136,4 +154,9 @@ export class HolderMaps implements HolderStore {
       );
     }
   }
+}
+
+/** `part` is the first digit of a holder's hash. */
+function mapName(part: string): string {
+  return `weft-ca-holders-${part}`;
 }

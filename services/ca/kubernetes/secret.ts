@@ -1,5 +1,5 @@
 /** One Secret of the CA. */
-import { z } from 'zod';
+import * as z from 'zod';
 import type { Clock } from '../../../lib/clock/clock.ts';
 import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
 import { Reflector } from '../../../lib/kubernetes/reflector.ts';

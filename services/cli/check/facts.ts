@@ -1,5 +1,5 @@
 /** Reads what `weft check` judges. A part that cannot be read becomes the reason, and the others are read all the same. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
 import { ifPresent, isCode } from '../../../lib/kubernetes/status.ts';

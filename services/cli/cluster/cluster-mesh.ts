@@ -1,5 +1,5 @@
 /** A mesh on a cluster as commands read it: pods from the API server, actors through port forwards. */
-import { z } from 'zod';
+import * as z from 'zod';
 import type { QueueCounts, TableName } from '../../../lib/bus/contract.ts';
 import { Slots } from '../../../lib/async/slots.ts';
 import { systemClock } from '../../../lib/clock/clock.ts';

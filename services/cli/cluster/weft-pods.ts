@@ -1,5 +1,5 @@
 /** Pods of Weft on a cluster, and the roles that run in them. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { NODE_GROUP } from '../../local-mesh/actors.ts';
 import type { ActorName } from '../../local-mesh/actors.ts';

@@ -1,5 +1,5 @@
 /** Workloads of a cluster, as far as the command line looks at them. */
-import { z } from 'zod';
+import * as z from 'zod';
 import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
 import { readList } from '../../../lib/kubernetes/read-list.ts';
 

@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import type { Command } from 'commander';
+import { installedPath } from '../../../lib/files/installation.ts';
 import {
   definitionLines,
   installRightLines,
@@ -72,6 +73,6 @@ async function judge(options: CheckOptions): Promise<readonly CheckLine[]> {
 }
 
 async function ownVersion(): Promise<string> {
-  const text = await readFile(new URL('../../../package.json', import.meta.url), 'utf8');
+  const text = await readFile(installedPath('package.json'), 'utf8');
   return (JSON.parse(text) as { readonly version: string }).version;
 }

@@ -4,12 +4,12 @@ import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { readIfPresent } from '../../../lib/files/atomic-file.ts';
+import { installedPath } from '../../../lib/files/installation.ts';
 import { sbomOf } from '../sbom.ts';
 import { write } from '../output.ts';
 
-const ROOT = new URL('../../../', import.meta.url);
 /** The list that infra/setup.sh writes with `npm sbom`. */
-const NPM_PART = new URL('.cache/npm.cdx.json', ROOT);
+const NPM_PART = installedPath('.cache/npm.cdx.json');
 const DPKG_STATUS = '/var/lib/dpkg/status';
 
 /** Adds `weft sbom`. */
@@ -20,7 +20,7 @@ export function register(command: Command): void {
 }
 
 async function sbom({ output }: { readonly output?: string }): Promise<void> {
-  const own = JSON.parse(await readFile(new URL('package.json', ROOT), 'utf8')) as {
+  const own = JSON.parse(await readFile(installedPath('package.json'), 'utf8')) as {
     name: string;
     version: string;
   };
@@ -39,10 +39,10 @@ async function sbom({ output }: { readonly output?: string }): Promise<void> {
 }
 
 async function npmPart(): Promise<string> {
-  const text = await readIfPresent(NPM_PART.pathname);
+  const text = await readIfPresent(NPM_PART);
   if (text !== null) return text;
   throw new MeshError(
     'CONFIG_UNSUPPORTED',
-    `${NPM_PART.pathname} is missing: sh infra/setup.sh has npm write it`,
+    `${NPM_PART} is missing: sh infra/setup.sh has npm write it`,
   );
 }

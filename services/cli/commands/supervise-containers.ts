@@ -1,12 +1,13 @@
 import type { Command } from 'commander';
 import { processEnvironment } from '../../../lib/config/env.ts';
+import { programPath } from '../../../lib/files/installation.ts';
 import { superviseContainers } from '../../container-mesh/supervise.ts';
 import { meshPaths } from '../../local-mesh/mesh-paths.ts';
 import { parseNodeCount } from '../../local-mesh/mesh-request.ts';
 import { planMesh } from '../../local-mesh/topology.ts';
 
 /** The command that runs something in a container, in this process's own image. */
-const MAIN = new URL('../main.ts', import.meta.url).pathname;
+const MAIN = programPath('services/cli/main.ts');
 
 /** Adds `weft supervise-containers`: the supervisor of a mesh of containers. */
 export function register(command: Command): void {

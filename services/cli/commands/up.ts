@@ -6,6 +6,7 @@ import { processEnvironment } from '../../../lib/config/env.ts';
 import type { Environment } from '../../../lib/config/env.ts';
 import { retiredVariables } from '../../../lib/config/unknown-variables.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
+import { programPath } from '../../../lib/files/installation.ts';
 import { createLogger } from '../../../lib/log/logger.ts';
 import { EXIT_FAILED } from '../failure.ts';
 import { BackgroundSupervisor } from '../../local-mesh/background-supervisor.ts';
@@ -227,7 +228,7 @@ async function detach({ request, options, timeoutMs, interruption }: Start): Pro
 }
 
 function superviseArguments(options: Options, paths: MeshPaths): string[] {
-  const main = new URL('../main.ts', import.meta.url).pathname;
+  const main = programPath('services/cli/main.ts');
   const passed = (['nodes', 'pods', 'proxies', 'manifests', 'external'] as const).flatMap(
     (name) => {
       const value = options[name];

@@ -2,7 +2,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { mkdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import type { z } from 'zod';
+import type * as z from 'zod';
 import { inSlices } from '../../../lib/async/time-slice.ts';
 import type { ErrorCode } from '../../../lib/errors/codes.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';

@@ -1,5 +1,5 @@
 /** Keeps the roots in the webhook's configuration, by which the API server knows the control plane. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
 import { resourcePath } from '../../../lib/kubernetes/resource.ts';

@@ -1,5 +1,5 @@
 /** Core Kubernetes kinds. Fields that the mesh reads are checked; for other fields only the name is. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { dnsLabel, dnsSubdomain, labelMap } from '../../../lib/kubernetes/label-fields.ts';
 import {
   filled,

@@ -1,5 +1,5 @@
 /** EndpointSlice: the addresses behind a Service. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { filled, objectMeta, portNumber, unread } from './fields.ts';
 
 const endpoint = z.strictObject({

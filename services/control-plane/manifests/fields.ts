@@ -1,5 +1,5 @@
 /** Schemas of fields that several kinds share. The error texts address the author of the manifest. */
-import { z } from 'zod';
+import * as z from 'zod';
 import {
   dnsLabel,
   dnsSubdomain,

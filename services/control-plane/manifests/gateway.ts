@@ -1,5 +1,5 @@
 /** Gateway API: Gateway and GatewayClass. The mesh reads what waypoints and network gateways need. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { dnsSubdomain, labelSelector } from '../../../lib/kubernetes/label-fields.ts';
 import { filled, objectMeta, portNumber, unread } from './fields.ts';
 

@@ -1,4 +1,4 @@
-import type { z } from 'zod';
+import type * as z from 'zod';
 import { compareText } from '../../../lib/collections/compare.ts';
 import {
   configMapSchema,

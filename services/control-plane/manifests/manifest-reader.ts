@@ -1,6 +1,7 @@
 import { MessageChannel } from 'node:worker_threads';
 import type { Piscina } from 'piscina';
 import { MeshError, asMeshError } from '../../../lib/errors/mesh-error.ts';
+import { programPath } from '../../../lib/files/installation.ts';
 import { MAX_INLINE_BYTES, READER_IDLE_MS } from '../limits.ts';
 import type { ParsedManifest } from './parse.ts';
 import { readManifests } from './read-manifests.ts';
@@ -83,7 +84,7 @@ export class ManifestReader {
 async function startPool(): Promise<Piscina> {
   const { Piscina: Pool } = await import('piscina');
   return new Pool({
-    filename: new URL('./manifests.worker.ts', import.meta.url).href,
+    filename: programPath('services/control-plane/manifests/manifests.worker.ts'),
     minThreads: 0,
     maxThreads: 1,
     idleTimeout: READER_IDLE_MS,

@@ -1,5 +1,5 @@
 /** Istio's networking kinds: ServiceEntry and WorkloadEntry. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { tryParseIp } from '../../../lib/net/address.ts';
 import { dnsLabel, labelMap } from '../../../lib/kubernetes/label-fields.ts';
 import { filled, ipRange, portName, portNumber, objectMeta } from './fields.ts';

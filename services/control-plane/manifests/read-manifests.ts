@@ -1,5 +1,5 @@
 /** Reads the bytes of a manifest file or of a request as checked objects. The time grows with the number of bytes. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { sha256Hex } from '../../../lib/digest/sha256.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
 import { parseManifestText } from '../../../lib/kube/manifest-text.ts';

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { dnsLabel, dnsSubdomain } from '../../../lib/kubernetes/label-fields.ts';
 import { KINDS, isKind, isNamespaced } from './kinds.ts';
 import type { ObjectName } from './kinds.ts';

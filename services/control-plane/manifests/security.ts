@@ -1,5 +1,5 @@
 /** Istio's security kinds. Unknown fields and values are refused, because a lost condition would widen access. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { dnsSubdomain } from '../../../lib/kubernetes/label-fields.ts';
 import { filled, ipRange, workloadSelector, objectMeta } from './fields.ts';
 

@@ -1,5 +1,5 @@
 /** The one check of an object: of a manifest, for a status, and of an admission webhook. Pure. */
-import type { z } from 'zod';
+import type * as z from 'zod';
 import { kindSchemas } from './kinds.ts';
 import type { Kind, KubeObject } from './kinds.ts';
 

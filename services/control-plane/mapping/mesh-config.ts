@@ -1,5 +1,5 @@
 /** MeshConfig: the fields that the control plane reads, from YAML. Pure. */
-import { z } from 'zod';
+import * as z from 'zod';
 import {
   MESH_CONFIG_MAP,
   parseMeshConfig,

@@ -32,7 +32,7 @@ export class ManifestSource implements ObjectSource {
 
   /** Loads the store, reads the files and opens the API. Throws as the parts do. */
   static async open(config: ControlPlaneConfig, context: ActorContext): Promise<ManifestSource> {
-    const store = await ObjectStore.open(config.stateDir, context.log);
+    const store = await ObjectStore.open(config.stateDir, context);
     const source = new ManifestSource(config, context, store);
     try {
       await source.#start();

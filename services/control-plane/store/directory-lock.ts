@@ -1,8 +1,10 @@
-import { closeSync, openSync } from 'node:fs';
+import { closeSync, mkdirSync, openSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { MeshError, asMeshError } from '../../../lib/errors/mesh-error.ts';
+
+const DIRECTORY_MODE = 0o700;
 
 /** Mode of the state's files: only the mesh's own user reads them. */
 const STATE_FILE_MODE = 0o600;
@@ -14,12 +16,20 @@ const BUSY = 5;
 const BUSY_TIMEOUT_MS = 1_000;
 
 /**
- * Locks the state directory for this process by an open write transaction on `lock.db`. The kernel ends the transaction
- * when the process dies. Other processes can still read the holder's name. Closing the result unlocks the directory.
- * Throws STATE_UNAVAILABLE that names the directory and its holder.
+ * Locks the state directory for this process, and makes it when it is missing. The lock is an open write transaction on
+ * `lock.db`. The kernel ends the transaction when the process dies. Other processes can still read the holder's name. Closing
+ * the result unlocks the directory. Throws STATE_UNAVAILABLE; for a directory in use it names the directory and its holder.
  */
 export function lockDirectory(directory: string): DatabaseSync {
-  const path = join(directory, 'lock.db');
+  try {
+    mkdirSync(directory, { recursive: true, mode: DIRECTORY_MODE });
+    return lockFile(directory, join(directory, 'lock.db'));
+  } catch (error) {
+    throw asMeshError(error, 'STATE_UNAVAILABLE', `cannot lock ${directory}`);
+  }
+}
+
+function lockFile(directory: string, path: string): DatabaseSync {
   createFile(path);
   const lock = new DatabaseSync(path, { timeout: BUSY_TIMEOUT_MS });
   try {

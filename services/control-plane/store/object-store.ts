@@ -1,5 +1,6 @@
 /** Owns the mesh's objects. Transactions run one after another and are durable before listeners are called. */
 import { TimeSlice } from '../../../lib/async/time-slice.ts';
+import type { Clock } from '../../../lib/clock/clock.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import {
@@ -11,10 +12,10 @@ import {
 } from '../limits.ts';
 import { keyOf } from '../manifests/kinds.ts';
 import type { KubeObject } from '../manifests/kinds.ts';
+import { DiskStore } from './disk-store.ts';
 import { Draft, CommittedState } from './state.ts';
 import type { StateChange, StateView } from './state.ts';
 import { changeOf, rowOf } from './store-row.ts';
-import { StoreThread } from './store-thread.ts';
 
 /** An object before and after a transaction; null where it did not exist. */
 export interface ObjectChange {
@@ -34,9 +35,9 @@ interface Waiting {
   reject(error: unknown): void;
 }
 
-/** Holds the objects in memory, and on disk by a {@link StoreThread}. */
+/** Holds the objects in memory, and on disk by a {@link DiskStore}. */
 export class ObjectStore {
-  readonly #thread: StoreThread;
+  readonly #disk: DiskStore;
   readonly #state: CommittedState;
   readonly #waiting: Waiting[] = [];
   readonly #listeners = new Set<StoreListener>();
@@ -44,8 +45,8 @@ export class ObjectStore {
   #publishing = false;
   #closed = false;
 
-  private constructor(thread: StoreThread, state: CommittedState) {
-    this.#thread = thread;
+  private constructor(disk: DiskStore, state: CommittedState) {
+    this.#disk = disk;
     this.#state = state;
   }
 
@@ -53,20 +54,23 @@ export class ObjectStore {
    * Loads the objects of the directory. Throws STATE_UNAVAILABLE when another process holds the directory, and
    * STATE_INVALID when its content is damaged.
    */
-  static async open(directory: string, log: Logger): Promise<ObjectStore> {
-    const { thread, dropped } = await StoreThread.open(directory);
+  static async open(
+    directory: string,
+    { log, clock }: { readonly log: Logger; readonly clock: Clock },
+  ): Promise<ObjectStore> {
+    const { disk, dropped } = await DiskStore.open(directory, clock);
     if (dropped) log.warn({ directory }, 'store.unfinished-write-dropped');
     const state = new CommittedState();
     try {
-      for await (const rows of thread.rows()) {
+      for await (const rows of disk.rows()) {
         for (const row of rows) state.apply(changeOf(row));
       }
     } catch (error) {
-      await thread.close();
+      await disk.close();
       throw error;
     }
     log.info({ objects: state.size }, 'store.loaded');
-    return new ObjectStore(thread, state);
+    return new ObjectStore(disk, state);
   }
 
   /** The committed state, for reading. */
@@ -84,9 +88,9 @@ export class ObjectStore {
     return this.#publishing;
   }
 
-  /** Settles once the store is closed; rejects when its thread ended before, after which nothing can be stored. */
+  /** Settles once the store is closed; rejects when it failed before, after which nothing can be stored. */
   get done(): Promise<void> {
-    return this.#thread.done;
+    return this.#disk.done;
   }
 
   /** Calls `listener` after each commit, in order; the result unsubscribes. */
@@ -121,7 +125,7 @@ export class ObjectStore {
     if (this.#closed) return;
     this.#closed = true;
     while (this.#work !== null) await this.#work;
-    await this.#thread.close();
+    await this.#disk.close();
   }
 
   async #drain(): Promise<void> {
@@ -152,7 +156,8 @@ export class ObjectStore {
       }
     }
     try {
-      await this.#thread.write(rowsOf(planned.map(({ draft }) => draft)));
+      const drafts = planned.map(({ draft }) => draft);
+      if (drafts.some(({ changes }) => changes.length > 0)) await this.#disk.write(rowsOf(drafts));
     } catch (error) {
       for (const { reject } of planned) reject(error);
       return;

@@ -1,6 +1,6 @@
 /** Applies the reports of the runtime and of the nodes about pods to a draft. Pure. */
 import { isDeepStrictEqual } from 'node:util';
-import { z } from 'zod';
+import * as z from 'zod';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { canonicalIp } from '../../../lib/net/address.ts';
 import { dnsSubdomain } from '../../../lib/kubernetes/label-fields.ts';

@@ -1,17 +1,16 @@
 /** The store on disk: a SQLite database. A commit is synced before it is acknowledged. */
-import { mkdirSync, existsSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import { existsSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import type { StatementSync } from 'node:sqlite';
 import { crc32 } from 'node:zlib';
 import { MeshError, asMeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import { MAX_LOG_FILE_BYTES, MAX_MESSAGE_ROWS } from '../limits.ts';
-import { createFile, lockDirectory } from './directory-lock.ts';
+import { createFile } from './directory-lock.ts';
 import type { StoreRow } from './store-row.ts';
 import { checkWal } from './wal-check.ts';
 
 const FORMAT = 1;
-const DIRECTORY_MODE = 0o700;
 /** How long a commit waits for another reader of the file, such as a person with a SQLite shell. */
 const BUSY_TIMEOUT_MS = 5_000;
 
@@ -37,27 +36,23 @@ export class StoreFile {
   /** True when an unfinished commit was dropped. */
   readonly dropped: boolean;
   readonly #path: string;
-  readonly #lock: DatabaseSync;
   readonly #database: DatabaseSync;
   readonly #select: StatementSync;
   readonly #upsert: StatementSync;
   readonly #delete: StatementSync;
 
   /**
-   * Opens the directory and makes it when it is missing. Throws STATE_UNAVAILABLE when another process holds it, and
-   * STATE_INVALID that names the file when its content is damaged or of another format.
+   * Opens the file in a directory that this process has locked, and makes it when it is missing. Throws STATE_INVALID that names
+   * the file when its content is damaged or of another format.
    */
   constructor(directory: string) {
-    mkdirSync(directory, { recursive: true, mode: DIRECTORY_MODE });
     this.#path = join(directory, 'store.db');
-    this.#lock = lockDirectory(directory);
     try {
       refuseOtherFormats(directory);
       this.dropped = checkWal(this.#path);
       if (!existsSync(this.#path)) createDatabase(this.#path);
       this.#database = openDatabase(this.#path);
     } catch (error) {
-      this.#lock.close();
       throw asMeshError(error, 'STATE_UNAVAILABLE', `cannot open ${this.#path}`);
     }
     this.#select = this.#database.prepare(
@@ -105,10 +100,9 @@ export class StoreFile {
     }
   }
 
-  /** Closes the file and unlocks the directory. */
+  /** Closes the file; SQLite then moves its log into it. */
   close(): void {
     this.#database.close();
-    this.#lock.close();
   }
 
   #rollBack(): void {

@@ -2,6 +2,7 @@
 import { Worker } from 'node:worker_threads';
 import { MeshError, asMeshError } from '../../../lib/errors/mesh-error.ts';
 import type { WireError } from '../../../lib/errors/mesh-error.ts';
+import { programPath } from '../../../lib/files/installation.ts';
 import { MAX_MESSAGE_ROWS, STORE_YOUNG_GENERATION_MB } from '../limits.ts';
 import type { StoreRow } from './store-row.ts';
 
@@ -30,7 +31,7 @@ export class StoreThread {
   #messages = 0;
 
   private constructor(directory: string) {
-    this.#worker = new Worker(new URL('./store.worker.ts', import.meta.url), {
+    this.#worker = new Worker(programPath('services/control-plane/store/store.worker.ts'), {
       workerData: directory,
       name: 'store',
       resourceLimits: { maxYoungGenerationSizeMb: STORE_YOUNG_GENERATION_MB },
@@ -55,7 +56,7 @@ export class StoreThread {
     this.done.catch(() => undefined);
   }
 
-  /** Opens the directory; throws the errors of {@link StoreFile}. `dropped` is true when an unfinished commit was dropped. */
+  /** Opens the file in a locked directory; throws the errors of {@link StoreFile}. `dropped` is true when an unfinished commit was dropped. */
   static async open(directory: string): Promise<{ thread: StoreThread; dropped: boolean }> {
     const thread = new StoreThread(directory);
     try {

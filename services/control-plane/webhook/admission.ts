@@ -1,5 +1,5 @@
 /** The answer of the admission webhook. Pure. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { isKind, kindResources } from '../manifests/kinds.ts';
 import { UNKNOWN_FIELD, validateObject } from '../manifests/validate.ts';
 

@@ -1,6 +1,6 @@
 /** Reads the event that a CNI plugin sends for a new pod: istio-cni's form, with fields of Weft's own (docs/spec/cni.md §8.2). */
 import { isIP } from 'node:net';
-import { z } from 'zod';
+import * as z from 'zod';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { schemaProblems } from '../../../lib/errors/schema-problems.ts';
 import { MAX_EVENT_ADDRESSES } from './limits.ts';

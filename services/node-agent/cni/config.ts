@@ -30,8 +30,8 @@ const folder = makeField((value) => {
   return value.replace(/\/+$/, '');
 });
 const fileName = makeField((value) => {
-  if (!/^[^/]+\.conf(list)?$/.test(value)) {
-    throw new Error('must be the name of a .conf or .conflist file');
+  if (!/^[^/]+\.(?:conf|conflist|json)$/.test(value)) {
+    throw new Error('must be the name of a .conf, .conflist or .json file');
   }
   return value;
 });

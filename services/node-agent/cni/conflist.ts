@@ -12,7 +12,7 @@ type Json = Readonly<Record<string, unknown>>;
 /** A file of the runtime's folder that it would load. */
 export interface NetworkList {
   readonly file: string;
-  /** True for a `.conf` file, which is a single plugin. */
+  /** True for a `.conf` or `.json` file, which is a single plugin. */
   readonly single: boolean;
   /** The fields of the list apart from its plugins. */
   readonly fields: Json;
@@ -28,12 +28,18 @@ export interface RefusedFile {
 /** The version that a single plugin without a version gets, as istio-cni does. */
 const FALLBACK_VERSION = '0.3.1';
 const FALLBACK_NAME = 'k8s-pod-network';
+/** Marks the entry in a list that is a copy of the primary's. */
+const COPY_MARK = 'own_list';
+/** The versions that the plugin speaks (plugin/request.h). */
+const SPOKEN: readonly unknown[] = ['0.3.0', '0.3.1', '0.4.0', '1.0.0', '1.1.0'];
+/** The endings of files that containerd and CRI-O load. */
+const ENDING = /\.(?:conflist|conf|json)$/;
 
 /** Reads a file by its name and text. Throws CONFIG_INVALID for one that no runtime would load. */
 export function readNetworkList(file: string, text: string): NetworkList {
   const value = parse(file, text);
   if (!isObject(value)) throw invalid(file, 'must be an object');
-  if (file.endsWith('.conf')) {
+  if (!file.endsWith('.conflist')) {
     if (!isPlugin(value)) throw invalid(file, 'has no type');
     const { cniVersion = FALLBACK_VERSION, ...plugin } = value;
     const name = value['name'] ?? FALLBACK_NAME;
@@ -51,12 +57,12 @@ export function readNetworkList(file: string, text: string): NetworkList {
 
 /** Returns true for a name that runtimes load. */
 export function isNetworkFile(name: string): boolean {
-  return name.endsWith('.conf') || name.endsWith('.conflist');
+  return ENDING.test(name);
 }
 
 /**
- * Returns the list that the runtime would load of these files: the first by name that is valid, besides `own`. `wanted` names
- * one, or its twin with the other ending.
+ * Returns the list that the runtime would load of these files: the first by name that is valid, besides `own` and copies of a
+ * former name. `wanted` names one, or its twin with the other ending.
  */
 export function findPrimary(
   files: ReadonlyMap<string, string>,
@@ -69,6 +75,7 @@ export function findPrimary(
     if (wanted !== null && stem(file) !== stem(wanted)) continue;
     try {
       const list = readNetworkList(file, files.get(file) ?? '');
+      if (isCopy(list)) continue;
       // Weft's entry alone is what a removal of the others has left.
       if (foreign(list).length > 0) return { primary: list, refused };
       refused.push({ file, problem: 'has no plugin besides weft-cni' });
@@ -84,10 +91,29 @@ export function withPlugin(list: NetworkList, entry: Json): string {
   return write(list.fields, [...foreign(list), entry]);
 }
 
+/** Returns the text of a list of Weft's own: the primary's plugins and Weft's. */
+export function copyWithPlugin(primary: NetworkList, entry: Json): string {
+  return withPlugin(primary, { ...entry, [COPY_MARK]: true });
+}
+
+/** Returns true for a list that {@link copyWithPlugin} made. */
+export function isCopy({ plugins }: NetworkList): boolean {
+  return plugins.some((plugin) => plugin['type'] === PLUGIN && plugin[COPY_MARK] === true);
+}
+
+/** Returns true for a list with an entry of Weft. */
+export function hasEntry({ plugins }: NetworkList): boolean {
+  return plugins.some(({ type }) => type === PLUGIN);
+}
+
 /** Returns the text of the list without Weft's entry; null when it has none. */
 export function withoutPlugin(list: NetworkList): string | null {
-  const others = foreign(list);
-  return others.length === list.plugins.length ? null : write(list.fields, others);
+  return hasEntry(list) ? listText(list) : null;
+}
+
+/** Returns the text of the list of the plugins besides Weft's, also for the file of a single plugin. */
+export function listText(list: NetworkList): string {
+  return write(list.fields, foreign(list));
 }
 
 /** Returns true when Weft's entry is the last of the list, and has these settings. */
@@ -97,6 +123,26 @@ export function hasPlugin(list: NetworkList, entry: Json): boolean {
   return (
     others.length === list.plugins.length - 1 && JSON.stringify(last) === JSON.stringify(entry)
   );
+}
+
+/**
+ * Returns why Weft's plugin cannot follow those of the list; null when it can. Runtimes take the newest version that the list names, and
+ * a plugin that does not speak it lets no pod start.
+ */
+export function versionFault({ file, fields }: NetworkList): string | null {
+  const { cniVersion, cniVersions } = fields;
+  const named = [cniVersion, ...(Array.isArray(cniVersions) ? cniVersions : [])]
+    .filter((version) => typeof version === 'string')
+    .toSorted((a, b) => a.localeCompare(b, 'en', { numeric: true }));
+  const newest = named.at(-1);
+  if (SPOKEN.includes(newest)) return null;
+  const what = newest === undefined || newest === '' ? 'has no cniVersion' : `is of ${newest}`;
+  return `${file} ${what}: ${PLUGIN} speaks ${SPOKEN.join(', ')}`;
+}
+
+/** Returns the name of the list that stands for the file of a single plugin. */
+export function listName({ file }: NetworkList): string {
+  return `${stem(file)}.conflist`;
 }
 
 /** Returns true when a runtime that sorts names loads `file` before `other`. */
@@ -114,7 +160,7 @@ function foreign({ plugins }: NetworkList): Json[] {
 }
 
 function stem(file: string): string {
-  return file.replace(/\.conf(list)?$/, '');
+  return file.replace(ENDING, '');
 }
 
 function parse(file: string, text: string): unknown {

@@ -1,9 +1,10 @@
 /** Lays out the folder from which the plugin runs its helper on the host: Node, its loader and libraries, and the scripts. */
-import { createHash, randomBytes } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import {
   copyFile,
   mkdir,
   readFile,
+  readdir,
   readlink,
   rename,
   rm,
@@ -13,7 +14,8 @@ import {
 } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
-import { ifExists } from '../../../lib/files/atomic-file.ts';
+import { ifExists, temporaryName } from '../../../lib/files/atomic-file.ts';
+import { installedPath } from '../../../lib/files/installation.ts';
 
 /** The folder's name beside the plugin (plugin/helper.cc); a link to the folder of the present content. */
 export const HELPER_LINK = 'weft-cni.d';
@@ -25,7 +27,6 @@ export const HELPER_SCRIPTS = [
   'lib/kubernetes/label-selector.ts',
 ] as const;
 
-const ROOT = new URL('../../..', import.meta.url).pathname;
 const SHARED_LIBRARY = /^(?:ld-linux|lib).*\.so(?:\.|$)/;
 
 /** A file of the folder: its path in it, and the file to copy. */
@@ -52,7 +53,7 @@ export async function helperFiles(): Promise<readonly HelperFile[]> {
     ...libraries
       .filter((path) => path !== loader)
       .map((path) => ({ to: join('lib', soname(path)), from: path })),
-    ...HELPER_SCRIPTS.map((path) => ({ to: path, from: join(ROOT, path) })),
+    ...HELPER_SCRIPTS.map((path) => ({ to: path, from: installedPath(path) })),
   ];
 }
 
@@ -61,14 +62,16 @@ function soname(path: string): string {
   return basename(path).replace(/(\.so\.\d+)\..*$/, '$1');
 }
 
-/** Makes the folder beside the plugin complete; returns true when it had to. The former one goes once the link has moved. */
+/** Makes the folder beside the plugin complete; returns true when it had to. Any other one goes once the link has moved. */
 export async function installHelper(binDir: string): Promise<boolean> {
   const files = await helperFiles();
   const link = join(binDir, HELPER_LINK);
   const name = `.${HELPER_LINK}-${await digestOf(files)}`;
-  const before = await target(link);
-  if (before === name && (await isComplete(join(binDir, name), files))) return false;
-  const fresh = join(binDir, `${name}.${randomBytes(6).toString('hex')}`);
+  if ((await target(link)) === name && (await isComplete(join(binDir, name), files))) {
+    await removeFolders(binDir, name);
+    return false;
+  }
+  const fresh = temporaryName(join(binDir, name));
   try {
     for (const { to, from } of files) {
       await mkdir(dirname(join(fresh, to)), { recursive: true, mode: 0o755 });
@@ -83,21 +86,20 @@ export async function installHelper(binDir: string): Promise<boolean> {
     await rm(fresh, { recursive: true, force: true });
     throw error;
   }
-  if (before !== null && before !== name) await removeFolder(binDir, before);
+  await removeFolders(binDir, name);
   return true;
 }
 
 /** Removes the folder. Idempotent. */
 export async function removeHelper(binDir: string): Promise<void> {
-  const link = join(binDir, HELPER_LINK);
-  const folder = await target(link);
-  await rm(link, { force: true });
-  if (folder !== null) await removeFolder(binDir, folder);
+  await rm(join(binDir, HELPER_LINK), { force: true });
+  await removeFolders(binDir, null);
 }
 
-async function removeFolder(binDir: string, name: string): Promise<void> {
-  // The link could name anything.
-  if (name.startsWith(`.${HELPER_LINK}-`) && !name.includes('/')) {
+/** Removes all folders but one, also what an agent that was killed while it copied has left. */
+async function removeFolders(binDir: string, kept: string | null): Promise<void> {
+  for (const name of (await ifExists(readdir(binDir))) ?? []) {
+    if (name === kept || !name.startsWith(`.${HELPER_LINK}-`)) continue;
     await rm(join(binDir, name), { recursive: true, force: true });
   }
 }

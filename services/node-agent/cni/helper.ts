@@ -30,11 +30,7 @@ interface Kubeconfig {
   ];
   readonly users: readonly [
     {
-      readonly user: {
-        readonly token?: string;
-        readonly 'client-certificate-data'?: string;
-        readonly 'client-key-data'?: string;
-      };
+      readonly user: { readonly token: string };
     },
   ];
 }
@@ -100,15 +96,13 @@ async function get({ clusters, users }: Kubeconfig, path: string): Promise<unkno
     new URL(path, cluster.server),
     {
       ca: decoded(cluster['certificate-authority-data']),
-      cert: decoded(user['client-certificate-data']),
-      key: decoded(user['client-key-data']),
       ...(cluster['tls-server-name'] === undefined
         ? {}
         : { servername: cluster['tls-server-name'] }),
       headers: {
         accept: 'application/json',
         'user-agent': 'weft-cni',
-        ...(user.token === undefined ? {} : { authorization: `Bearer ${user.token}` }),
+        authorization: `Bearer ${user.token}`,
       },
       minVersion: 'TLSv1.2',
       signal: AbortSignal.timeout(READ_MS),

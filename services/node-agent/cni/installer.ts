@@ -1,39 +1,35 @@
 /** Installs the CNI plugin on the node, watches over what it wrote, and repairs it. */
-import { randomBytes } from 'node:crypto';
-import {
-  copyFile,
-  chmod,
-  lstat,
-  mkdir,
-  open,
-  readFile,
-  readdir,
-  rename,
-  rm,
-  stat,
-} from 'node:fs/promises';
+import { copyFile, chmod, mkdir, open, readFile, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '../../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
-import { ifExists, readIfPresent, replaceFile } from '../../../lib/files/atomic-file.ts';
+import {
+  ifExists,
+  readIfPresent,
+  removeTemporaries,
+  replaceFile,
+  temporaryName,
+} from '../../../lib/files/atomic-file.ts';
 import { FollowedFile } from '../../../lib/files/followed-file.ts';
 import { FreshReading } from '../../../lib/files/fresh-reading.ts';
-import type { KubernetesConnection } from '../../../lib/kubernetes/connection.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import {
   PLUGIN,
+  copyWithPlugin,
   findPrimary,
   hasPlugin,
-  isNetworkFile,
-  readNetworkList,
+  listName,
   sortsBefore,
+  versionFault,
   withPlugin,
-  withoutPlugin,
 } from './conflist.ts';
 import type { NetworkList } from './conflist.ts';
-import { installHelper, removeHelper } from './helper-files.ts';
-import { kubeconfigText } from './kubeconfig.ts';
-import { CONTEST, INSTALL_DEBOUNCE_MS, INSTALL_POLL_MS, MAX_NETWORK_FILE_BYTES } from './limits.ts';
+import { checkTarget, saveSingle } from './chained-list.ts';
+import { installHelper } from './helper-files.ts';
+import { CONTEST, INSTALL_DEBOUNCE_MS, INSTALL_POLL_MS } from './limits.ts';
+import { formerLists, readNetworkFiles } from './network-files.ts';
+import type { NetworkFiles } from './network-files.ts';
+import { KUBECONFIG_NAME, removeInstallation } from './removal.ts';
 
 /** Where and what to install. Folders are as this process sees them; the entry names the host's. */
 export interface InstallOptions {
@@ -51,8 +47,11 @@ export interface InstallOptions {
   readonly kubeconfigMode: number;
   /** The plugin's entry. */
   readonly entry: Readonly<Record<string, unknown>>;
-  /** Null where there is no Kubernetes; then nobody judges pods while the agent is away. */
-  readonly connection: KubernetesConnection | null;
+  /**
+   * Returns the text of the kubeconfig, or rejects with the reason why there is none. Null where there is no Kubernetes; then nobody
+   * judges pods while the agent is away.
+   */
+  readonly kubeconfig: (() => Promise<string>) | null;
 }
 
 /** Outcomes of an installation, under istio-cni's names. */
@@ -61,6 +60,12 @@ export type InstallResult =
   | 'COPY_BINARIES_FAILURE'
   | 'CREATE_KUBECONFIG_FAILURE'
   | 'CREATE_CNI_CONFIG_FAILURE';
+
+/** The first part of an installation that is not complete, and why. */
+export interface InstallFailure {
+  readonly result: InstallResult;
+  readonly problem: string;
+}
 
 /** Ports of an {@link Installer}. */
 export interface InstallDeps {
@@ -72,19 +77,6 @@ export interface InstallDeps {
   readonly onReady: (ready: boolean) => void;
 }
 
-/** The files of the runtime's folder. */
-interface NetworkFiles {
-  /** The text of each file by its name. */
-  readonly texts: ReadonlyMap<string, string>;
-  /** Names that cannot be read, and why. */
-  readonly unread: ReadonlyMap<string, string>;
-}
-
-/** The name of the kubeconfig in the run directory. */
-export const KUBECONFIG_NAME = 'weft-cni-kubeconfig';
-/** The ending of a `.conf` file that a chained `.conflist` stands for. */
-const SAVED = '.weft-saved';
-
 /** Installs in rounds. Each round compares and writes what differs, so a repair is a round like the first. */
 export class Installer {
   readonly #options: InstallOptions;
@@ -94,7 +86,7 @@ export class Installer {
   /** Times of the last rewrites of a list. */
   readonly #rewrites: number[] = [];
   #ready = false;
-  #problem: string | null = null;
+  #failed: InstallFailure | null = null;
   #conflict: string | null = null;
   #refused: ReadonlySet<string> = new Set();
   #closed = false;
@@ -106,10 +98,9 @@ export class Installer {
 
   /** Resolves after the first round; later rounds follow changes of the folders until {@link close}. */
   async start(): Promise<void> {
-    const { netDir, binDir, connection } = this.#options;
+    const { netDir, binDir } = this.#options;
     await this.#rounds.run();
-    const token = connection?.token?.kind === 'file' ? [connection.token.path] : [];
-    for (const path of [join(netDir, PLUGIN), join(binDir, PLUGIN), ...token]) {
+    for (const path of [join(netDir, PLUGIN), join(binDir, PLUGIN)]) {
       const times = { debounceMs: INSTALL_DEBOUNCE_MS, pollMs: INSTALL_POLL_MS };
       this.#followed.push(new FollowedFile({ path, ...times }, this.#deps, () => this.check()));
     }
@@ -120,9 +111,9 @@ export class Installer {
     return this.#ready;
   }
 
-  /** Why the installation is not complete; null when it is. */
-  get problem(): string | null {
-    return this.#problem;
+  /** The first part of the installation that is not complete, and why; null when all is. */
+  get failed(): InstallFailure | null {
+    return this.#failed;
   }
 
   /** The option of another component that keeps the list from being in force; null when none is known. */
@@ -142,25 +133,10 @@ export class Installer {
     await this.#rounds.run();
   }
 
-  /** Removes what was installed, the lists first. Call it after {@link close}. Throws the file system's errors. */
+  /** Removes what was installed. Call it after {@link close}. Rejects as {@link removeInstallation}. */
   async remove(): Promise<void> {
-    const { netDir, binDir, runDir, ownList } = this.#options;
-    if (ownList !== null) await rm(join(netDir, ownList), { force: true });
-    for (const [file, text] of (await this.#networkFiles()).texts) {
-      const rest = tryRead(file, text, withoutPlugin);
-      if (rest === null) continue;
-      const path = join(netDir, file);
-      const saved = path.replace(/\.conflist$/, `.conf${SAVED}`);
-      if ((await readIfPresent(saved)) === null) {
-        await replaceFile(path, rest, (await stat(path)).mode & 0o777);
-      } else {
-        await rename(saved, saved.slice(0, -SAVED.length));
-        await rm(path);
-      }
-    }
-    await rm(join(runDir, KUBECONFIG_NAME), { force: true });
-    await rm(join(binDir, PLUGIN), { force: true });
-    await removeHelper(binDir);
+    const { netDir, binDir } = this.#options;
+    await removeInstallation(this.#options);
     this.#deps.log.info({ netDir, binDir }, 'cni.removed');
   }
 
@@ -171,35 +147,41 @@ export class Installer {
     const ready = result === 'SUCCESS';
     if (changed.length > 0 || !ready) this.#deps.onResult(result);
     if (changed.length > 0) this.#deps.log.info({ changed, ready }, 'cni.installed');
-    if (ready) this.#problem = null;
+    if (ready) this.#failed = null;
     if (ready && changed.length === 0) this.#conflict = null;
     if (ready === this.#ready) return;
     this.#ready = ready;
     this.#deps.onReady(ready);
   }
 
-  /** The program comes first: a runtime that reads the list calls it at once. */
+  /**
+   * The program comes first: a runtime that reads the list calls it at once. List and kubeconfig do not wait for each other: the mesh's
+   * pods need the list where the helper has no rights, and its token is renewed while there is no primary.
+   */
   async #install(changed: string[]): Promise<InstallResult> {
     const steps = [
       ['COPY_BINARIES_FAILURE', () => this.#installPrograms(changed)],
-      ['CREATE_KUBECONFIG_FAILURE', () => this.#installKubeconfig(changed)],
       ['CREATE_CNI_CONFIG_FAILURE', () => this.#installList(changed)],
+      ['CREATE_KUBECONFIG_FAILURE', () => this.#installKubeconfig(changed)],
     ] as const;
-    for (const [failure, step] of steps) {
+    let first: InstallFailure | null = null;
+    for (const [result, step] of steps) {
       try {
         await step();
       } catch (error) {
-        this.#report(failure, errorText(error));
-        return failure;
+        first ??= { result, problem: errorText(error) };
+        if (result === 'COPY_BINARIES_FAILURE') break;
       }
     }
-    return 'SUCCESS';
+    if (first === null) return 'SUCCESS';
+    this.#report(first);
+    return first.result;
   }
 
-  #report(result: InstallResult, problem: string): void {
-    if (problem === this.#problem) return;
-    this.#problem = problem;
-    this.#deps.log.error({ result, problem }, 'cni.not-installed');
+  #report(failure: InstallFailure): void {
+    if (failure.problem === this.#failed?.problem) return;
+    this.#failed = failure;
+    this.#deps.log.error({ ...failure }, 'cni.not-installed');
   }
 
   async #installPrograms(changed: string[]): Promise<void> {
@@ -207,6 +189,7 @@ export class Installer {
     await mkdir(binDir, { recursive: true, mode: 0o755 });
     if (await installHelper(binDir)) changed.push('helper');
     const path = join(binDir, PLUGIN);
+    await removeTemporaries(path);
     const [wanted, there] = await Promise.all([readFile(program), ifExists(readFile(path))]);
     if (there !== null && wanted.equals(there)) return;
     await replaceProgram(program, path);
@@ -214,18 +197,32 @@ export class Installer {
   }
 
   async #installKubeconfig(changed: string[]): Promise<void> {
-    const { connection, runDir, kubeconfigMode } = this.#options;
-    if (connection === null) return;
+    const { kubeconfig, runDir, kubeconfigMode } = this.#options;
+    if (kubeconfig === null) return;
     const path = join(runDir, KUBECONFIG_NAME);
-    const text = await kubeconfigText(connection, this.#deps.clock);
+    await removeTemporaries(path);
+    const text = await kubeconfig();
     if ((await readIfPresent(path)) === text && (await modeOf(path)) === kubeconfigMode) return;
     await replaceFile(path, text, kubeconfigMode);
     changed.push(KUBECONFIG_NAME);
   }
 
   async #installList(changed: string[]): Promise<void> {
+    const files = await readNetworkFiles(this.#options.netDir);
+    await this.#writeList(files, changed);
+    changed.push(...(await this.#removeFormerLists(files.texts)));
+  }
+
+  /** Removes lists that an agent with other settings has made: a runtime would take them first, and nobody derives them again. */
+  async #removeFormerLists(texts: NetworkFiles['texts']): Promise<readonly string[]> {
+    const { netDir, ownList } = this.#options;
+    const former = formerLists(texts, ownList);
+    for (const file of former) await rm(join(netDir, file), { force: true });
+    return former;
+  }
+
+  async #writeList({ texts, unread }: NetworkFiles, changed: string[]): Promise<void> {
     const { netDir, ownList, entry, primary: wanted } = this.#options;
-    const { texts, unread } = await this.#networkFiles();
     const { primary, refused } = findPrimary(texts, ownList, wanted);
     this.#tellRefused(refused);
     for (const [file, problem] of unread) {
@@ -238,22 +235,28 @@ export class Installer {
       const whose = wanted === null ? 'a primary CNI plugin' : wanted;
       throw new MeshError('CONFIG_INVALID', `${netDir} has no configuration of ${whose} yet`);
     }
-    const file = ownList ?? primary.file.replace(/\.conf$/, '.conflist');
+    const fault = versionFault(primary);
+    if (fault !== null) throw new MeshError('CONFIG_INVALID', fault);
+    const file = ownList ?? listName(primary);
     if (ownList !== null && sortsBefore(primary.file, ownList)) {
       this.#conflict = `${primary.file} sorts before ${ownList}, so runtimes would not read the latter: set ISTIO_OWNED_CNI_CONFIG_FILENAME`;
       throw new MeshError('CONFIG_INVALID', this.#conflict);
     }
     if (ownList === null && hasPlugin(primary, entry)) return;
-    const text = withPlugin(primary, entry);
+    if (ownList === null) {
+      await checkTarget(netDir, { file, text: texts.get(file), primary: primary.file });
+    }
+    const text = ownList === null ? withPlugin(primary, entry) : copyWithPlugin(primary, entry);
     const path = join(netDir, file);
+    await removeTemporaries(path);
     const mode =
       ownList === null ? await modeOf(join(netDir, primary.file)) : this.#options.listMode;
-    if (texts.get(file) === text && (await modeOf(path)) === mode) return;
-    await replaceFile(path, text, mode);
-    // Runtimes would take the single plugin first.
-    if (file !== primary.file && ownList === null) {
-      await rename(join(netDir, primary.file), join(netDir, `${primary.file}${SAVED}`));
-    }
+    const written = texts.get(file) === text && (await modeOf(path)) === mode;
+    if (!written) await replaceFile(path, text, mode);
+    // Runtimes would take the single plugin first. Its file may come back beside a list that stands for it already.
+    const hides = ownList === null && file !== primary.file;
+    if (hides) await saveSingle(join(netDir, primary.file));
+    if (written && !hides) return;
     changed.push(file);
     this.#noteRewrite(file, primary);
   }
@@ -275,41 +278,6 @@ export class Installer {
     this.#conflict = `another component replaces ${file} again and again; Cilium does so unless cni.exclusive is false`;
     log.error({ file, primary: primary.file }, 'cni.contested');
   }
-
-  async #networkFiles(): Promise<NetworkFiles> {
-    const { netDir } = this.#options;
-    const texts = new Map<string, string>();
-    const unread = new Map<string, string>();
-    for (const name of (await readdir(netDir)).filter(isNetworkFile)) {
-      const path = join(netDir, name);
-      try {
-        // A file may be gone meanwhile; a link is still there without its target, which the host may have.
-        const status = (await ifExists(stat(path))) ?? (await ifExists(lstat(path)));
-        if (status === null || status.isDirectory()) continue;
-        // A pipe would never end.
-        if (!status.isFile()) unread.set(name, 'it is no regular file, and no link to one');
-        else if (status.size > MAX_NETWORK_FILE_BYTES) {
-          unread.set(name, `it is larger than ${MAX_NETWORK_FILE_BYTES} bytes`);
-        } else {
-          const text = await readIfPresent(path);
-          if (text !== null) texts.set(name, text);
-        }
-      } catch (error) {
-        unread.set(name, errorText(error));
-      }
-    }
-    return { texts, unread };
-  }
-}
-
-function tryRead<T>(file: string, text: string, use: (list: NetworkList) => T): T | null {
-  try {
-    return use(readNetworkList(file, text));
-  } catch (error) {
-    // Runtimes ignore the file, and so does a removal.
-    if (error instanceof MeshError && error.code === 'CONFIG_INVALID') return null;
-    throw error;
-  }
 }
 
 async function modeOf(path: string): Promise<number> {
@@ -319,7 +287,7 @@ async function modeOf(path: string): Promise<number> {
 
 /** Replaces a program in one step, so that a runtime starts the old one or the new one. */
 async function replaceProgram(from: string, to: string): Promise<void> {
-  const fresh = `${to}.${randomBytes(6).toString('hex')}`;
+  const fresh = temporaryName(to);
   try {
     await copyFile(from, fresh);
     await chmod(fresh, 0o755);

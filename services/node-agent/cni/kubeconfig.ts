@@ -1,18 +1,16 @@
 /** Makes the kubeconfig with which the plugin's helper reads pods. */
-import { Credentials } from '../../../lib/kubernetes/credentials.ts';
+import { readMaterial } from '../../../lib/kubernetes/connection.ts';
 import type { KubernetesConnection } from '../../../lib/kubernetes/connection.ts';
-import type { Clock } from '../../../lib/clock/clock.ts';
 
 /**
- * Returns a kubeconfig in JSON, which is YAML too, with the credentials as they are now: on the host there are no files of the
- * pod. Throws KUBERNETES_REFUSED that names the file which cannot be read.
+ * Returns a kubeconfig in JSON, which is YAML too, with this token and the roots as they are now: on the host there are no files of
+ * the pod. Throws the file system's error for roots that cannot be read.
  */
 export async function kubeconfigText(
-  connection: KubernetesConnection,
-  clock: Clock,
+  { server, serverName, ca }: Pick<KubernetesConnection, 'server' | 'serverName' | 'ca'>,
+  token: string,
 ): Promise<string> {
-  const { token, ca, cert, key } = await new Credentials(connection, clock).read();
-  const { server, serverName } = connection;
+  const roots = ca === null ? null : await readMaterial(ca);
   return `${JSON.stringify(
     {
       apiVersion: 'v1',
@@ -22,29 +20,18 @@ export async function kubeconfigText(
           name: 'local',
           cluster: {
             server: server.href,
-            ...(ca === undefined ? {} : { 'certificate-authority-data': base64(ca) }),
+            ...(roots === null
+              ? {}
+              : { 'certificate-authority-data': Buffer.from(roots).toString('base64') }),
             ...(serverName === null ? {} : { 'tls-server-name': serverName }),
           },
         },
       ],
-      users: [
-        {
-          name: 'weft-cni',
-          user: {
-            ...(token === null ? {} : { token }),
-            ...(cert === undefined ? {} : { 'client-certificate-data': base64(cert) }),
-            ...(key === undefined ? {} : { 'client-key-data': base64(key) }),
-          },
-        },
-      ],
+      users: [{ name: 'weft-cni', user: { token } }],
       contexts: [{ name: 'weft-cni-context', context: { cluster: 'local', user: 'weft-cni' } }],
       'current-context': 'weft-cni-context',
     },
     null,
     2,
   )}\n`;
-}
-
-function base64(text: string): string {
-  return Buffer.from(text).toString('base64');
 }

@@ -1,6 +1,6 @@
 /** Answers weft-runtime (cni/plugin/runtime.cc): a container starts once it is enrolled, or known to be outside the mesh. */
 import { join } from 'node:path';
-import { z } from 'zod';
+import * as z from 'zod';
 import { MODE_LABEL, claimOf, labelFacts } from '../../../lib/docker/pod-container.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import { schemaProblems } from '../../../lib/errors/schema-problems.ts';

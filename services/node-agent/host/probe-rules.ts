@@ -9,6 +9,7 @@ import type { ChosenHostProbes } from '../../../lib/redirect/choose-host-probes.
 import type { HostProbeScripts } from '../../../lib/redirect/host-probes.ts';
 import { runScript } from '../../../lib/redirect/run-script.ts';
 import type { RedirectOptions } from '../../../lib/redirect/rules.ts';
+import { IstioRemains } from './istio-remains.ts';
 import { HOST_RULES_CHECK_MS, HOST_RULES_LOOK_MS, RETRY } from '../limits.ts';
 
 /** A value that differs once the namespace's rules do; null when they could not be read. */
@@ -18,6 +19,8 @@ type Mark = string | number | null;
 export interface ProbeRulesDeps {
   /** File of the node's network namespace. */
   readonly netns: string;
+  /** A mount of the node's `/proc`. */
+  readonly procDir: string;
   readonly probeAddress: RedirectOptions['probeAddress'];
   readonly chosen: ChosenHostProbes;
   readonly clock: Clock;
@@ -45,9 +48,11 @@ export class ProbeRules {
   #problem: string | null = null;
   /** The last look at whether rules changed failed, and that was said. */
   #saidBlind = false;
+  readonly #istio: IstioRemains;
 
   constructor(deps: ProbeRulesDeps) {
     this.#deps = deps;
+    this.#istio = new IstioRemains({ ...deps, script: (script) => this.#script(script) });
   }
 
   /** Why the rules could not be written or read; null when they are in force. */
@@ -84,7 +89,10 @@ export class ProbeRules {
     await this.#work;
   }
 
-  /** Removes the rules, also those of an agent that wrote them another way. Rejects with NETNS_RULES when that fails. */
+  /**
+   * Removes the rules, also those of an agent that wrote them another way. Those of an istio-cni stay: one may run again. Rejects
+   * with NETNS_RULES when that fails.
+   */
   async remove(): Promise<void> {
     await this.#script(this.#deps.chosen.scripts.remove);
     await this.#removeOthers();
@@ -126,6 +134,7 @@ export class ProbeRules {
       try {
         await this.#check();
         this.#problem = null;
+        await this.#istio.clear();
         return;
       } catch (error) {
         if (!(error instanceof MeshError)) throw error;

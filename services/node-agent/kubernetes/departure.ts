@@ -1,13 +1,9 @@
 /** Decides, when the agent ends, whether it leaves its node for good (docs/spec/cni.md §3.7). */
 import { beforeAbort } from '../../../lib/async/time-limit.ts';
-import type { Clock } from '../../../lib/clock/clock.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
 import { resourcePath } from '../../../lib/kubernetes/resource.ts';
-import { KubernetesClient } from '../../../lib/kubernetes/client.ts';
-import type { ConnectionSource } from '../../../lib/kubernetes/connection.ts';
-import { findConnection } from '../../../lib/kubernetes/connection.ts';
+import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
 import { isCode } from '../../../lib/kubernetes/status.ts';
-import type { Logger } from '../../../lib/log/logger.ts';
 import { DEPARTURE_READ_MS } from '../limits.ts';
 
 /** The agent's own DaemonSet. */
@@ -28,44 +24,6 @@ export interface AgentPlace {
   readonly namespace: string;
   readonly daemonSet: string;
   readonly node: string;
-}
-
-/** Where an agent that ends asks about its place. */
-export interface DepartureSource {
-  readonly connection: ConnectionSource;
-  /** The namespace of the agent's own pod. */
-  readonly namespace: string;
-}
-
-const WITHOUT_SOURCE: Departure = {
-  leaves: false,
-  told: true,
-  reason: 'the agent is not of a DaemonSet',
-};
-
-/**
- * Returns whether the agent leaves the node for good; without a source it never does. Call it while the process still has its
- * rights.
- */
-export async function leavesNode(
-  source: DepartureSource | null,
-  node: string,
-  { clock, log }: { readonly clock: Clock; readonly log: Pick<Logger, 'info'> },
-): Promise<Departure> {
-  if (source === null) return WITHOUT_SOURCE;
-  const { connection, namespace } = source;
-  const client = new KubernetesClient(await findConnection(connection), {
-    clock,
-    userAgent: 'weft-node-agent',
-  });
-  try {
-    const place = { namespace, daemonSet: AGENT_DAEMON_SET, node };
-    const departure = await readDeparture(client, place);
-    log.info({ ...departure }, 'agent.departure-decided');
-    return departure;
-  } finally {
-    client.close();
-  }
 }
 
 /**

@@ -95,6 +95,7 @@ export class KubernetesParts {
     this.#made.defer(() => this.pods.close());
     this.probes = new ProbeRules({
       netns: join(procDir, '1/ns/net'),
+      procDir,
       probeAddress,
       chosen: hostProbes,
       clock,

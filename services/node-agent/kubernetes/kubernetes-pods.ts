@@ -1,6 +1,6 @@
 /** Follows the pods of one node at the API server. */
 import { isDeepStrictEqual } from 'node:util';
-import { z } from 'zod';
+import * as z from 'zod';
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
@@ -12,7 +12,7 @@ import { NAMESPACES, PODS } from '../../../lib/kubernetes/resources.ts';
 import { ifPresent } from '../../../lib/kubernetes/status.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import type { PodRecord } from '../../../lib/state/pod-record.ts';
-import type { PodNetwork, PodSet, PodSource } from '../pod-source.ts';
+import type { FindOptions, PodNetwork, PodSet, PodSource } from '../pod-source.ts';
 import { reducePod } from './pod.ts';
 import type { KubernetesPod } from './pod.ts';
 
@@ -145,18 +145,20 @@ export class KubernetesPods implements PodSource {
   }
 
   /**
-   * Finds a pod that the container runtime is starting, and asks the API server when its event has not come yet. Null when there is
-   * none on this node. Throws KUBERNETES_UNAVAILABLE when nobody can tell.
+   * Finds a pod that the container runtime is starting, and asks the API server when its event has not come yet, or `fresh`. Null
+   * when there is none on this node, or when the watch still tells an earlier one of its name. Notes that the plugin asked
+   * about the pod. Throws KUBERNETES_UNAVAILABLE when nobody can tell.
    */
   async find(
     namespace: string,
     name: string,
     network: PodNetwork,
-    signal?: AbortSignal,
+    { fresh = false, signal }: FindOptions = {},
   ): Promise<PodRecord | null> {
-    const key = `${namespace}/${name}`;
-    const pod = this.#pods.get(key) ?? (await this.#ask(namespace, name, signal));
+    const known = fresh ? undefined : this.#pods.get(`${namespace}/${name}`);
+    const pod = known ?? (await this.#ask(namespace, name, signal));
     if (pod === null) return null;
+    this.#asked.add(pod.uid);
     const labels = this.#namespaces.get(namespace) ?? (await this.#askLabels(namespace, signal));
     return labels === null ? null : recordOf(pod, this.#deps.node, labels, network);
   }
@@ -164,7 +166,6 @@ export class KubernetesPods implements PodSource {
   /** Sets the network of a pod that the runtime is starting, and tells the pod at once. */
   place(uid: string, network: PodNetwork): void {
     this.#networks.set(uid, network);
-    this.#asked.add(uid);
     if (this.#onPods === null) {
       throw new MeshError('KUBERNETES_UNAVAILABLE', 'the pods of this node are not known yet');
     }
@@ -182,10 +183,11 @@ export class KubernetesPods implements PodSource {
     } finally {
       this.#questions.delete(question);
     }
-    const known = this.#pods.get(key);
-    if (known !== undefined) return known;
     if (object === null || placedSchema.parse(object).spec.nodeName !== this.#deps.node)
       return null;
+    const pod = reducePod(object);
+    const known = this.#pods.get(key);
+    if (known !== undefined) return known.uid === pod.uid ? known : null;
     // Nothing would tell again that this pod is gone, and the answer may be about another one of its name.
     if (question.isGone) {
       throw new MeshError(
@@ -193,7 +195,6 @@ export class KubernetesPods implements PodSource {
         `pod ${key} was deleted while the API server was asked for it`,
       );
     }
-    const pod = reducePod(object);
     // The watch began earlier, so it will also tell when this pod is gone.
     this.#put(key, pod);
     return pod;

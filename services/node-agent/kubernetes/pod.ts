@@ -1,5 +1,5 @@
 /** Reduces pods of the API server to what the agent needs. Pure. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 
 /** The annotation that tells the mesh how far a pod is enrolled: `pending`, `enabled`, or none. */

@@ -7,11 +7,12 @@ import { NetnsHandle } from '../../../lib/linux/netns-handle.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import type { PodRecord } from '../../../lib/state/pod-record.ts';
 import { holdsAddress } from './pod-addresses.ts';
+import { runtimeUids } from './runtime-uids.ts';
 import { scanProcesses } from './process-scan.ts';
 import type { WantedPod } from './process-scan.ts';
 
 interface Search {
-  readonly pod: WantedPod;
+  readonly pod: WantedPod & Pick<PodRecord, 'annotations'>;
   readonly resolve: (netns: NetnsHandle) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -54,9 +55,14 @@ export class PodNamespaces {
    */
   #named({ uid, addresses }: PodRecord, path: string): NetnsHandle {
     const netns = openPath(path, uid);
-    const lasting = !path.startsWith(join(this.#sources.procDir, '/'));
-    if (lasting || addresses.length === 0 || holdsAddress(netns, addresses)) return netns;
-    netns.release();
+    try {
+      const lasting = !path.startsWith(join(this.#sources.procDir, '/'));
+      if (lasting || addresses.length === 0 || holdsAddress(netns, addresses)) {
+        return netns.retain();
+      }
+    } finally {
+      netns.release();
+    }
     throw new MeshError(
       'NETNS_UNAVAILABLE',
       `network namespace ${path} has no address of pod ${uid} (${addresses.join(', ') || 'none'})`,
@@ -64,16 +70,20 @@ export class PodNamespaces {
   }
 
   /** Opens the namespace of the pod's sandbox; null when the runtime cannot tell it, or tells one without an address of the pod. */
-  async #ofRuntime({ uid, addresses }: PodRecord): Promise<NetnsHandle | null> {
+  async #ofRuntime(record: PodRecord): Promise<NetnsHandle | null> {
+    const { uid, addresses } = record;
     const { sandboxes, procDir, log } = this.#sources;
     if (sandboxes === null) return null;
     try {
-      const pid = await sandboxes.processOf(uid);
+      let pid: number | null = null;
+      for (const known of runtimeUids(record)) pid ??= await sandboxes.processOf(known);
       this.#problem = null;
       const netns = pid === null ? null : openPath(join(procDir, String(pid), 'ns/net'), uid);
-      if (netns === null || holdsAddress(netns, addresses)) return netns;
-      netns.release();
-      return null;
+      try {
+        return netns !== null && holdsAddress(netns, addresses) ? netns.retain() : null;
+      } finally {
+        netns?.release();
+      }
     } catch (error) {
       if (!(error instanceof MeshError)) throw error;
       // The processes tell it, too.
@@ -91,7 +101,10 @@ export class PodNamespaces {
       const searches = this.#waiting;
       this.#waiting = [];
       try {
-        const wanted = new Map(searches.map(({ pod }) => [pod.uid, pod]));
+        const wanted = new Map<string, WantedPod[]>();
+        for (const { pod } of searches) {
+          for (const uid of runtimeUids(pod)) wanted.set(uid, [...(wanted.get(uid) ?? []), pod]);
+        }
         answer(searches, await scanProcesses(this.#sources.procDir, wanted));
       } catch (error) {
         const problem = new MeshError(

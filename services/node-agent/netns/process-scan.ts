@@ -22,13 +22,13 @@ interface Candidate {
 }
 
 /**
- * Looks at every process below `procDir` and returns the namespaces found, by pod uid; the caller releases them. A namespace
- * counts when an interface in it has an address of the pod, because helpers of the runtime are in foreign namespaces for a moment.
- * The one with the oldest process counts. Throws when `procDir` cannot be read.
+ * Looks at every process below `procDir` for the pods, `wanted` by the uids of their processes, and returns the namespaces found, by the
+ * pod's own uid; the caller releases them. A namespace counts when an interface in it has an address of the pod, because helpers of the
+ * runtime are in foreign namespaces for a moment. The one with the oldest process counts. Throws when `procDir` cannot be read.
  */
 export async function scanProcesses(
   procDir: string,
-  wanted: ReadonlyMap<string, WantedPod>,
+  wanted: ReadonlyMap<string, readonly WantedPod[]>,
 ): Promise<ReadonlyMap<string, NetnsHandle>> {
   const found = new Map<string, Candidate>();
   try {
@@ -47,7 +47,7 @@ export async function scanProcesses(
 async function lookAt(
   dir: string,
   scan: {
-    readonly wanted: ReadonlyMap<string, WantedPod>;
+    readonly wanted: ReadonlyMap<string, readonly WantedPod[]>;
     readonly host: string | null;
     readonly found: Map<string, Candidate>;
   },
@@ -56,20 +56,24 @@ async function lookAt(
   if (number === null || number === scan.host) return;
   const cgroups = await readIfThere(join(dir, 'cgroup'));
   const uid = cgroups === null ? null : podOfCgroups(cgroups);
-  const pod = uid === null ? undefined : scan.wanted.get(uid);
-  if (pod === undefined) return;
+  // Several pods where one has the uid of another in an annotation, as anybody can write.
+  const pods = (uid === null ? null : scan.wanted.get(uid)) ?? [];
+  if (pods.length === 0) return;
   const started = startTime(await readIfThere(join(dir, 'stat')));
   if (started === null) return;
-  const before = scan.found.get(pod.uid);
-  if (before !== undefined && before.started <= started) return;
+  const isNewer = (pod: WantedPod): boolean =>
+    (scan.found.get(pod.uid)?.started ?? started + 1n) <= started;
+  if (pods.every(isNewer)) return;
   const netns = openIfThere(join(dir, 'ns/net'));
   if (netns === null) return;
-  if (!holdsAddress(netns, pod.addresses)) {
+  try {
+    const pod = pods.find(({ addresses }) => holdsAddress(netns, addresses));
+    if (pod === undefined || isNewer(pod)) return;
+    scan.found.get(pod.uid)?.netns.release();
+    scan.found.set(pod.uid, { netns: netns.retain(), started });
+  } finally {
     netns.release();
-    return;
   }
-  before?.netns.release();
-  scan.found.set(pod.uid, { netns, started });
 }
 
 /** Returns what tells the process's namespace from others; null when it has ended or may not be inspected. */

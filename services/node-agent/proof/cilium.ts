@@ -1,5 +1,5 @@
 /** Names the options of Cilium under which a mesh does not work. Pure. */
-import { z } from 'zod';
+import * as z from 'zod';
 
 /** Where Cilium keeps its options. */
 export const CILIUM_CONFIG = { namespace: 'kube-system', name: 'cilium-config' } as const;

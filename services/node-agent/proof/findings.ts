@@ -11,6 +11,7 @@ export type Cause =
   | 'Redis unreachable'
   | 'API server unreachable'
   | 'stale conflist'
+  | 'CNI helper without token'
   | 'missing rule'
   | 'missing listener'
   | 'no proxy'
@@ -50,6 +51,8 @@ export interface NodeFacts {
   readonly cni: {
     /** Why the plugin is not installed. */
     readonly problem: string | null;
+    /** Why the plugin's helper cannot judge pods while the agent is away, or soon will not. */
+    readonly helper: string | null;
     /** The option of another component that keeps the plugin from being called. */
     readonly conflict: string | null;
     /** Pods that started after the plugin was installed, and that it never asked about. */
@@ -87,6 +90,7 @@ export function nodeFindings(facts: NodeFacts): readonly Finding[] {
   if (cni !== null) {
     if (cni.conflict !== null) add('conflicting CNI option', cni.conflict);
     else if (cni.problem !== null) add('stale conflist', cni.problem);
+    if (cni.helper !== null) add('CNI helper without token', cni.helper);
     for (const pod of cni.uncalled) {
       const detail =
         'the runtime started the pod without calling weft-cni: does it read this list?';

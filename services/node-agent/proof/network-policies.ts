@@ -1,5 +1,5 @@
 /** Finds pods that NetworkPolicies keep tunnels out of. Pure. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { PROXY_PORTS } from '../../../lib/redirect/rules.ts';
 import { matchesSelector } from '../../../lib/kubernetes/label-selector.ts';
 import type { Labels } from '../../../lib/kubernetes/label-selector.ts';

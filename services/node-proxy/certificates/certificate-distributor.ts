@@ -44,10 +44,17 @@ export class CertificateDistributor {
     });
   }
 
-  /** The identities of this node's mesh workloads: new ones are fetched ahead of any connection. */
+  /**
+   * The identities of this node's mesh workloads: new ones are fetched ahead of any connection. The fetcher may have refused one
+   * while it had no workload, so its next attempt is made now.
+   */
   setLocal(identities: readonly string[]): void {
+    const before = this.#local;
     this.#local = new Set(this.#retired ? [] : identities);
-    for (const identity of this.#local) this.#warmUp(identity);
+    for (const identity of this.#local) {
+      this.#warmUp(identity);
+      if (!before.has(identity)) this.#deps.manager.retry(identity);
+    }
     this.#forgetUnused();
   }
 

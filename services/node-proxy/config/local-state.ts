@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import type { ConfigValues } from '../../../lib/config/define-config.ts';
 import type { Environment } from '../../../lib/config/env.ts';
 import { text } from '../../../lib/config/fields.ts';

@@ -1,5 +1,5 @@
 import type { ConfigValues } from '../../../lib/config/define-config.ts';
-import { bool, makeField, oneOf } from '../../../lib/config/fields.ts';
+import { bool, makeField, oneOf, text } from '../../../lib/config/fields.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { DnsSettings } from '../../../workers/listener/protocol/settings.ts';
 import type { WorkloadName } from '../state-thread/protocol.ts';
@@ -24,6 +24,16 @@ export const modeVariables = {
     schema: workloadInfo({ optional: true }),
     description: 'namespace/name/serviceAccount of the workload of dedicated mode',
   },
+  INPOD_UDS: {
+    schema: text({ default: '/var/run/ztunnel/ztunnel.sock' }),
+    description: "the node agent's socket",
+  },
+  WEFT_NODE_PROXY_SIBLINGS: {
+    schema: text({ optional: true }),
+    description:
+      'socket by which the proxies of a node share one session with the node agent; all name the same path; unset: each has its own session',
+    when: 'several proxies of one generation run on a node under an unmodified istio-cni, which gives new pods to one session alone',
+  },
 } as const;
 
 /** Returns the workload of dedicated mode, null in shared mode. Throws CONFIG_INVALID when dedicated mode names none. */
@@ -36,6 +46,20 @@ export function dedicatedWorkload(values: ConfigValues<typeof modeVariables>): W
     );
   }
   return values.PROXY_WORKLOAD_INFO;
+}
+
+/** Returns the socket of the node's proxies, null when each has its own session. Throws CONFIG_INVALID for the agent's own socket. */
+export function siblingsPath({
+  INPOD_UDS: agent,
+  WEFT_NODE_PROXY_SIBLINGS: siblings,
+}: Pick<ConfigValues<typeof modeVariables>, 'INPOD_UDS' | 'WEFT_NODE_PROXY_SIBLINGS'>):
+  | string
+  | null {
+  if (siblings === null || siblings !== agent) return siblings;
+  throw new MeshError(
+    'CONFIG_INVALID',
+    `WEFT_NODE_PROXY_SIBLINGS must be another path than INPOD_UDS, got "${siblings}" for both`,
+  );
 }
 
 /** Throws CONFIG_INVALID when the process would have nothing to do. */

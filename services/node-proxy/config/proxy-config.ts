@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { yaml } from '../../../lib/config/yaml.ts';
 
 /** The part of Istio's ProxyConfig that concerns a node proxy (docs/spec/observability.md §6). */

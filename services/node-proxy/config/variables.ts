@@ -146,10 +146,6 @@ export const processVariables = {
     'its account; with POD_NAME and POD_NAMESPACE it is served to the mesh on port 15008 of its own namespace',
   ),
   NODE_NAME: { schema: text({ optional: true }), description: 'node this process runs on' },
-  INPOD_UDS: {
-    schema: text({ default: '/var/run/ztunnel/ztunnel.sock' }),
-    description: "the node agent's socket",
-  },
   PROXY_CONFIG: {
     schema: proxyConfig({ optional: true }),
     description: 'ProxyConfig in YAML: proxyAdminPort, statsPort, concurrency, proxyMetadata',

@@ -1,4 +1,5 @@
 import { readFile } from 'node:fs/promises';
+import { installedPath } from '../../../lib/files/installation.ts';
 import type { CertificateDump } from '../../../lib/identity/certificate-records.ts';
 import type { ConnectionRecord } from '../../../workers/listener/protocol/connections.ts';
 import type { NodeProxyConfig } from '../config.ts';
@@ -56,7 +57,7 @@ export async function* configDump(sources: ConfigDumpSources): AsyncGenerator<st
 
 /** Returns the version under upstream's keys; unknown values are `unknown`. */
 async function readVersion(): Promise<object> {
-  const text = await readFile(new URL('../../../package.json', import.meta.url), 'utf8');
+  const text = await readFile(installedPath('package.json'), 'utf8');
   const { version } = JSON.parse(text) as { readonly version?: unknown };
   return {
     version: typeof version === 'string' ? version : 'unknown',

@@ -6,7 +6,7 @@ import type { Clock } from '../../../lib/clock/clock.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import { PRESENCE_MISSING_MAX, TAKEOVER_POLL_MS } from '../limits.ts';
-import { admission } from './admission.ts';
+import { admission, isServing } from './admission.ts';
 import { coveredByOthers } from './handover.ts';
 import type { ListeningPod } from './handover.ts';
 import { OtherProxies } from './other-proxies.ts';
@@ -19,7 +19,7 @@ export interface GenerationOptions {
   readonly member: string;
   /** How long a proxy that was told to end goes on accepting while no other one listens for its pods, milliseconds. */
   readonly handoverMs: number;
-  /** How long a start without another proxy in sight waits for certificates, milliseconds. */
+  /** How long a start waits for certificates after the last sight of another proxy that serves, milliseconds. */
   readonly strangersMs: number;
   /** Ports of a pod's listeners. */
   readonly podPorts: readonly number[];
@@ -85,11 +85,13 @@ export class Generation {
   async admitted(signal: AbortSignal): Promise<boolean> {
     const { clock, log, missing, waits } = this.#deps;
     const { strangersMs } = this.#options;
-    const start = clock.monotonic();
+    let aloneSince = clock.monotonic();
     let logged = '';
     while (!signal.aborted) {
-      const waitedMs = clock.monotonic() - start;
-      const verdict = admission(missing(), this.#others.others, { waitedMs, strangersMs });
+      const { others } = this.#others;
+      if (others === null || others.some(isServing)) aloneSince = clock.monotonic();
+      const aloneMs = clock.monotonic() - aloneSince;
+      const verdict = admission(missing(), others, { aloneMs, strangersMs });
       if (verdict.admitted) {
         log.info({ group: this.#options.group, because: verdict.because }, 'generation.admitted');
         waits(false);

@@ -4,14 +4,18 @@ import { errorText } from '../../../lib/errors/mesh-error.ts';
 import { openNetns } from '../../../lib/linux/netns.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import { ZdsProxy } from '../../../lib/zds/proxy.ts';
+import type { ZdsProxyHandler } from '../../../lib/zds/proxy.ts';
 import type { WorkloadName } from '../state-thread/protocol.ts';
 import type { PodManager } from './pod-manager.ts';
+import { SharedSession } from './shared-session.ts';
 
 /** Path of the network namespace that the process runs in. */
 export const OWN_NETNS = '/proc/self/ns/net';
 
 /** Names the pods to serve. */
 export interface PodSource {
+  /** Number of proxies that this process hands its pods to; null or absent where it does not. */
+  readonly siblings?: number | null;
   /** Begins to name pods. Call it once. */
   start(): void;
   /** The process drains: the source names no more pods, and still tells of those that leave. */
@@ -20,26 +24,34 @@ export interface PodSource {
   close(): Promise<void>;
 }
 
+/** Settings of {@link nodeAgentPods}. */
+export interface NodeAgentSettings {
+  readonly zdsPath: string;
+  /** Socket by which the proxies of the node share a session; null = each has its own. */
+  readonly siblingsPath: string | null;
+  readonly group: number;
+}
+
 /** The pods that the node agent names over ZDS (docs/spec/inpod.md §2). Calls `onSession` when a session begins. */
 export function nodeAgentPods(
-  { zdsPath, group }: { readonly zdsPath: string; readonly group: number },
+  { zdsPath, siblingsPath, group }: NodeAgentSettings,
   pods: PodManager,
   { clock, log }: { readonly clock: Clock; readonly log: Logger },
   onSession: () => void,
 ): PodSource {
-  return new ZdsProxy(
-    { path: zdsPath, hello: { group, state: 'serving' }, clock, log },
-    {
-      sessionStarted: () => {
-        onSession();
-        pods.sessionOpened();
-      },
-      add: (uid, info, netnsFd) => pods.add({ uid, ...info }, netnsFd),
-      del: (uid) => pods.delete(uid),
-      snapshot: async (uids) => pods.snapshot(uids),
-      sessionEnded: () => pods.sessionClosed(),
+  const handler: ZdsProxyHandler = {
+    sessionStarted: () => {
+      onSession();
+      pods.sessionOpened();
     },
-  );
+    add: (uid, info, netnsFd) => pods.add({ uid, ...info }, netnsFd),
+    del: (uid) => pods.delete(uid),
+    snapshot: async (uids) => pods.snapshot(uids),
+    sessionEnded: () => pods.sessionClosed(),
+  };
+  return siblingsPath === null
+    ? new ZdsProxy({ path: zdsPath, hello: { group, state: 'serving' }, clock, log }, handler)
+    : new SharedSession({ path: siblingsPath, agentPath: zdsPath, group, clock, log }, handler);
 }
 
 /**

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { MessageChannel, Worker } from 'node:worker_threads';
 import type { Transferable } from 'node:worker_threads';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
+import { programPath } from '../../../lib/files/installation.ts';
 import { YOUNG_GENERATION_MB } from '../limits.ts';
 import type { FromStateThread, StateSettings, ToStateThread } from './protocol.ts';
 
@@ -22,7 +23,7 @@ export interface StateHostEvents {
 
 /** Runs the mesh state in its own thread, so that lookups and traffic do not wait for the rest of the process. */
 export function ownThread(settings: StateSettings, events: StateHostEvents): StateHost {
-  const worker = new Worker(new URL('./state.worker.ts', import.meta.url), {
+  const worker = new Worker(programPath('services/node-proxy/state-thread/state.worker.ts'), {
     workerData: settings,
     name: 'state',
     resourceLimits: { maxYoungGenerationSizeMb: YOUNG_GENERATION_MB },

@@ -36,6 +36,8 @@ const SERVER_CONTAINER = {
   imagePullPolicy: 'Never',
   command: ['/opt/weft/node_modules/.bin/node', '-e', SERVER],
   ports: [{ name: 'http', containerPort: APP_PORT }],
+  // Without a request it gets what all others leave of a busy processor, and may be late for a probe.
+  resources: { requests: { cpu: '50m' } },
   readinessProbe: {
     httpGet: { path: '/ready', port: 'http' },
     periodSeconds: 1,

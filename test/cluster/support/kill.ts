@@ -6,13 +6,26 @@ import type { ClusterNode } from './node.ts';
 const AGAIN_MS = 100;
 
 /** Sends SIGKILL to every process of a role on a node; returns whether there was one. */
-export async function killRole(node: ClusterNode, role: string): Promise<boolean> {
-  const pattern = role === 'redis' ? '^redis-server' : `main\\.ts run ${role}$`;
+export function killRole(node: ClusterNode, role: string): Promise<boolean> {
+  return found(node, role, 'pkill', '-KILL');
+}
+
+/** Returns whether a process of a role runs on a node. */
+export function runsRole(node: ClusterNode, role: string): Promise<boolean> {
+  return found(node, role, 'pgrep');
+}
+
+async function found(
+  node: ClusterNode,
+  role: string,
+  ...words: readonly string[]
+): Promise<boolean> {
+  const pattern = role === 'redis' ? '^redis-server' : `main\\.js run ${role}$`;
   try {
-    await node.exec('pkill', '-KILL', '-f', pattern);
+    await node.exec(...words, '-f', pattern);
     return true;
   } catch (error) {
-    // The status of pkill when no process matches.
+    // Their status when no process matches.
     if ((error as { readonly code?: unknown }).code === 1) return false;
     throw error;
   }
@@ -26,8 +39,8 @@ export async function withoutRoles(
 ): Promise<void> {
   const over = new AbortController();
   const killAll = async (): Promise<boolean> => {
-    const found = await Promise.all(roles.map((role) => killRole(node, role)));
-    return found.some((one) => one);
+    const killed = await Promise.all(roles.map((role) => killRole(node, role)));
+    return killed.some((one) => one);
   };
   const ran = await Promise.all(roles.map((role) => killRole(node, role)));
   if (ran.includes(false)) throw new Error(`not all of ${roles.join(', ')} ran`);

@@ -21,7 +21,10 @@ export interface ClusterPod {
     readonly containerStatuses?: readonly {
       readonly containerID: string;
       readonly started: boolean;
-      readonly state: { readonly running?: { readonly startedAt: string } };
+      readonly state: {
+        readonly running?: { readonly startedAt: string };
+        readonly waiting?: unknown;
+      };
       readonly lastState: { readonly terminated?: { readonly finishedAt: string } };
     }[];
   };
@@ -89,7 +92,7 @@ export async function ask(
   url: string,
 ): Promise<AppAnswer> {
   const { namespace, pod } = from;
-  const curl = ['curl', '-gfsS', '-m', '5', url];
+  const curl = ['curl', '-gfsS', '-m', '30', url];
   const said = await cluster.kubectl('-n', namespace, 'exec', pod.metadata.name, '--', ...curl);
   return JSON.parse(said) as AppAnswer;
 }

@@ -1,8 +1,8 @@
 /** Makes the next version of Weft's image: a layer above the first with a changed message and a changed node proxy. */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { mkdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { makeScratch } from '../../support/leftovers.ts';
 
@@ -70,8 +70,26 @@ export async function secondArchive(first: string, folder: string): Promise<stri
   }
 }
 
-/** Writes the layer of the changed files; returns its digest. */
+/** Writes the layer of the programs that are built of the changed files; returns its digest. */
 async function writeLayer(work: string): Promise<string> {
+  const sources = join(work, 'layer/opt/weft');
+  await copySources(sources);
+  const build = join(sources, 'infra/build.ts');
+  await run(process.execPath, [build]);
+  const owner = ['--owner=0', '--group=0', '--mode=u+rwX,go+rX'];
+  const archive = join(work, 'second.tar');
+  await run('tar', ['-C', join(work, 'layer'), ...owner, '-cf', archive, 'opt/weft/dist']);
+  const layer = await readFile(archive);
+  return createHash('sha256').update(layer).digest('hex');
+}
+
+/** Copies what infra/build.ts reads, with the changes. */
+async function copySources(folder: string): Promise<void> {
+  await mkdir(folder, { recursive: true });
+  const parts = ['infra/build.ts', 'lib', 'services', 'workers', 'proto/gen'];
+  const packages = ['package.json', 'package-lock.json'];
+  await run('cp', ['--recursive', '--parents', ...parts, ...packages, folder], { cwd: ROOT });
+  await symlink(join(ROOT, 'node_modules'), join(folder, 'node_modules'));
   const texts = new Map<string, string>();
   for (const [file, from, to] of CHANGES) {
     const text = texts.get(file) ?? (await readFile(join(ROOT, file), 'utf8'));
@@ -80,12 +98,6 @@ async function writeLayer(work: string): Promise<string> {
     texts.set(file, `${before}${to}${after}`);
   }
   for (const [file, text] of texts) {
-    const path = join(work, 'layer/opt/weft', file);
-    await mkdir(dirname(path), { recursive: true });
-    await writeFile(path, text);
+    await writeFile(join(folder, file), text);
   }
-  const owner = ['--owner=0', '--group=0', '--mode=u+rwX,go+rX'];
-  await run('tar', ['-C', join(work, 'layer'), ...owner, '-cf', join(work, 'second.tar'), 'opt']);
-  const layer = await readFile(join(work, 'second.tar'));
-  return createHash('sha256').update(layer).digest('hex');
 }

@@ -21,8 +21,8 @@ export interface InstallSite {
   readonly results: InstallResult[];
   /** Every change of readiness. */
   readonly states: boolean[];
-  /** Makes an installer and runs its first round. The test closes it. */
-  start(): Promise<Installer>;
+  /** Makes an installer, with other options where some are given, and runs its first round. The test closes it. */
+  start(others?: Partial<InstallOptions>): Promise<Installer>;
   /** Writes a file of the folder of CNI configurations as a primary plugin does. */
   put(file: string, text: string): Promise<void>;
   /** Copies a fixture into that folder. */
@@ -50,7 +50,7 @@ export async function installSite(
     listMode: 0o600,
     kubeconfigMode: 0o600,
     entry: ENTRY,
-    connection: null,
+    kubeconfig: null,
     ...changes,
   };
   await mkdir(options.netDir);
@@ -65,13 +65,16 @@ export async function installSite(
     lines,
     results,
     states,
-    start: async () => {
-      const installer = new Installer(options, {
-        clock: systemClock,
-        log,
-        onResult: (result) => results.push(result),
-        onReady: (ready) => states.push(ready),
-      });
+    start: async (others = {}) => {
+      const installer = new Installer(
+        { ...options, ...others },
+        {
+          clock: systemClock,
+          log,
+          onResult: (result) => results.push(result),
+          onReady: (ready) => states.push(ready),
+        },
+      );
       t.teardown(() => installer.close());
       await installer.start();
       return installer;

@@ -19,11 +19,13 @@ test('members see each other while they say that they are there', async (t) => {
     { node: 'node-2' },
     proxyPresenceSchema,
   );
+  const draining = { ...proxyPresenceSample, state: 'draining' as const };
+  // Each bus has a connection of its own.
   await until(() => one?.announce('one', proxyPresenceSample).then(() => true) ?? false, {
     what: 'Redis',
   });
-  const draining = { ...proxyPresenceSample, state: 'draining' as const };
-  await two?.announce('two', draining);
+  await until(() => two?.announce('two', draining).then(() => true) ?? false, { what: 'Redis' });
+  await until(() => other.members(60_000).then(() => true), { what: 'Redis' });
   const members = new Map([
     ['one', proxyPresenceSample],
     ['two', draining],

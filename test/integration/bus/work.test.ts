@@ -1,6 +1,7 @@
 import { join } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import test from 'ava';
-import { z } from 'zod';
+import * as z from 'zod';
 import {
   SIGNED_BOARD,
   certificateSign,
@@ -146,6 +147,38 @@ test('attempts are bounded, dead letters are counted, and a dead job can be aske
   await until(() => attempts.length > before, { what: 'the new job' });
   await until(async () => (await dead()) === 0, { what: 'no dead letter' });
   t.true(DEAD_LETTERS_MAX > 0);
+});
+
+test('a restarted job has all of its attempts anew, at once; one that runs is left alone', async (t) => {
+  const redis = await startTestRedis(t, { nodes: ['node-1'] });
+  const proxy = openBus(t, redis.config('node-proxy.node-1'), 'node-proxy').bus;
+  const fetcher = openBus(t, redis.config('cert-fetcher.node-1'), 'cert-fetcher').bus;
+  const slow = defineJob({ ...certificateSign, backoffMs: 60_000 });
+  const runs: string[] = [];
+  const running = Promise.withResolvers<void>();
+  fetcher.consume(slow, node, { concurrency: 2 }, async (body, { attempt }) => {
+    runs.push(`${body.process} ${attempt}`);
+    if (body.process === 'long') await running.promise;
+    else throw new MeshError('IDENTITY_UNAVAILABLE', 'no answer');
+  });
+  const queue = proxy.queue(slow, node);
+  const body = (id: string): SignBody => ({ ...slow.sample, process: id });
+  await until(() => queue.add('a', body('a')).then(() => true), { what: 'the job' });
+  await queue.restart('long', body('long'), { priority: 1 });
+  const wanted = { name: 'sign.node-1', waiting: 0, active: 1, delayed: 1, failed: 1, dead: 0 };
+  const rest = (count: number): Promise<unknown> =>
+    until(
+      async () =>
+        runs.length === count && isDeepStrictEqual((await proxy.queueCounts([node]))[0], wanted),
+      { what: `rest after ${count} runs` },
+    );
+  await rest(2);
+  await queue.add('a', body('a'));
+  await rest(2);
+  for (const id of ['long', 'a']) await queue.restart(id, body(id));
+  await rest(3);
+  t.deepEqual(runs.toSorted(), ['a 1', 'a 1', 'long 1']);
+  running.resolve();
 });
 
 test('an error that cannot get better is not tried again', async (t) => {

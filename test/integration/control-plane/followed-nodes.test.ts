@@ -36,7 +36,7 @@ async function rig(t: ExecutionContext, nodesMax: number): Promise<Rig> {
   const dir = await makeScratch('followed');
   t.teardown(() => rm(dir, { recursive: true, force: true }));
   const { log, lines } = capturedLog();
-  const store = await ObjectStore.open(join(dir, 'state'), log);
+  const store = await ObjectStore.open(join(dir, 'state'), { log, clock: systemClock });
   t.teardown(() => store.close());
   const { bus } = openBus(t, redis.config('control-plane'), 'control-plane');
   await until(() => bus.connected, { what: 'the bus' });

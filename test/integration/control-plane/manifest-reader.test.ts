@@ -92,7 +92,7 @@ test('a file that was not written to since is not read again; one that was is', 
   const path = join(files, 'a.yaml');
   await writeFile(path, account('one'));
   const { log } = keptLog('manifests');
-  const store = await ObjectStore.open(join(dir, 'state'), log);
+  const store = await ObjectStore.open(join(dir, 'state'), { log, clock });
   t.teardown(() => store.close());
   const read: string[] = [];
   const reader = new ManifestReader();

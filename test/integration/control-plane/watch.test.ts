@@ -47,7 +47,7 @@ interface Watched {
 async function watched(t: ExecutionContext): Promise<Watched> {
   const dir = await makeScratch('watch');
   const { log } = keptLog('watch');
-  const store = await ObjectStore.open(join(dir, 'state'), log);
+  const store = await ObjectStore.open(join(dir, 'state'), { log, clock: systemClock });
   const put = (name: string, note: string): Promise<void> =>
     store.transact((draft) => draft.put(account(name, note), null));
   await Promise.all(Array.from({ length: COUNT }, (_, index) => put(`a-${index}`, BIG)));

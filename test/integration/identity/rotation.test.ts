@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../../lib/clock/clock.ts';
+import { present } from '../../../lib/errors/assert.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { requestFor } from '../../../lib/identity/csr.ts';
 import { parseCaAnswer } from '../../../lib/identity/workload-certificate.ts';
@@ -22,6 +23,9 @@ import {
   skip,
 } from '../../../services/ca/operations.ts';
 import type { CaStatus } from '../../../services/ca/operations.ts';
+import { EARLIER_HOLDERS } from '../../../services/ca/holders.ts';
+import { OwnAuthority } from '../../../services/ca/own-authority.ts';
+import { nextState } from '../../../services/ca/rotation.ts';
 import { folderStores } from '../../../services/ca/stores.ts';
 import type { CaStores } from '../../../services/ca/stores.ts';
 import { keptLog } from '../../support/actor-context.ts';
@@ -150,6 +154,47 @@ test('a CA that ends during a rotation goes on with it, and a rotation can be gi
   t.is((await caStatus(RULES, stores, Date.now())).rotation, null);
 });
 
+test('a rotation that is given up while the CA checks it does not begin anew', async (t) => {
+  const kit = await createCaKit(t, { pods: null });
+  const stores = storesOf(kit);
+  let begun = false;
+  let ended = false;
+  const authority = new OwnAuthority(
+    { settleMs: RULES.settleMs, maxLifetimeMs: 0 },
+    {
+      clock: systemClock,
+      log: keptLog('test').log,
+      stores,
+      holders: {
+        live: () => [],
+        begin: () => Promise.resolve(),
+        takeOver: () => Promise.resolve(),
+        // The check has seen the rotation in memory, and reads the state after this.
+        async refresh() {
+          if (begun) return;
+          begun = true;
+          await abandon(stores.state);
+          ended = true;
+        },
+      },
+      mesh: {
+        current: {
+          trustDomain: RULES.trustDomain,
+          trustDomainAliases: [],
+          rootNamespace: null,
+          discoverySelectors: [],
+        },
+      },
+      leads: () => true,
+    },
+  );
+  await authority.start();
+  await rotate(stores.state, RULES, Date.now());
+  await until(() => ended, { what: 'a check to meet the end of the rotation' });
+  await authority.close();
+  t.is((await caStatus(RULES, stores, Date.now())).rotation, null);
+});
+
 test('a CA that is killed in every step of a rotation goes on with it, and no connection fails', async (t) => {
   const kit = await createCaKit(t, { pods: PODS });
   // Long enough that a step is met before it ends.
@@ -159,8 +204,8 @@ test('a CA that is killed in every step of a rotation goes on with it, and no co
   const [old] = await rootsIn(kit.bundlePath);
   const { bundlePath } = kit;
   const [web, api] = await Promise.all([
-    startCaNode(t, kit, { node: 'node-1', identity: WEB, bundlePath, seconds: 40 }),
-    startCaNode(t, kit, { node: 'node-2', identity: API, bundlePath, seconds: 40 }),
+    startCaNode(t, kit, { node: 'node-1', identity: WEB, bundlePath, seconds: 60 }),
+    startCaNode(t, kit, { node: 'node-2', identity: API, bundlePath, seconds: 60 }),
   ]);
   const handshakes = await startHandshakes(t, web, api);
   const step = async (): Promise<string> =>
@@ -189,6 +234,38 @@ test('a CA that is killed in every step of a rotation goes on with it, and no co
   const { made } = handshakes;
   await until(() => handshakes.made > made + 20, { what: 'connections with the new root alone' });
   t.deepEqual(handshakes.failures, []);
+});
+
+test('a rotation waits for certificates that were issued before holders were kept', async (t) => {
+  const kit = await createCaKit(t, { pods: PODS });
+  const stores = storesOf(kit);
+  const first = await kit.start({}, { settleMs: RULES.settleMs });
+  await first.stop();
+  // A start without a certificate in between is no reason.
+  const second = await kit.start({}, { settleMs: RULES.settleMs });
+  t.is((await caStatus(RULES, stores, Date.now())).holders.count, 0);
+  await second.stop();
+
+  // As the folder of a CA has it to which a backup was restored.
+  await rm(join(kit.dir, 'state', 'holders.json'));
+  const { lines } = await kit.start({}, { settleMs: RULES.settleMs });
+  t.deepEqual((await caStatus(RULES, stores, Date.now())).holders, {
+    count: 1,
+    silent: [EARLIER_HOLDERS],
+  });
+  t.true(lines.some(({ message }) => message === 'certificate-holders.unknown'));
+  await rotate(stores.state, RULES, Date.now());
+  await until(
+    async () => {
+      const { rotation } = await caStatus(RULES, stores, Date.now());
+      return rotation?.missing.join() === EARLIER_HOLDERS && rotation.step === 'distribute';
+    },
+    { what: 'the rotation to wait for them' },
+  );
+  await skip(stores, [EARLIER_HOLDERS], Date.now());
+  await until(async () => (await caStatus(RULES, stores, Date.now())).rotation === null, {
+    what: 'the rotation to end without them',
+  });
 });
 
 test('an operator takes a node that is gone out of those that a rotation waits for', async (t) => {
@@ -258,6 +335,37 @@ test('a lost root: the CA goes on from memory, does not start without it, and tr
   await t.throwsAsync(() => restore(stores, copy, choice), {
     message: /do not include the root of this backup/,
   });
+});
+
+test('a backup that lacks a root in use is refused, and one of a rotation begins its step anew', async (t) => {
+  const kit = await createCaKit(t, { pods: PODS });
+  const ca = await kit.start({}, { settleMs: RULES.settleMs });
+  const stores = storesOf(kit);
+  const choice = { replaceRoot: false, nowMs: Date.now() };
+  const former = await backup(stores.state, Date.now());
+  // Keeps the step `distribute` from its end.
+  await until(() => ask(kit, WEB, 3_600), { what: 'pods to be known' });
+  await rotate(stores.state, RULES, Date.now());
+  await until(async () => (await rootsIn(kit.bundlePath)).length === 2, { what: 'two roots' });
+  await ca.stop();
+  const copy = await backup(stores.state, Date.now());
+  const { state, version } = present(await stores.state.read(), 'the CA has made it');
+  const times = { nowMs: Date.now() + RULES.settleMs, settleMs: RULES.settleMs };
+  const signing = nextState(nextState(state, [], times), [], times);
+  t.is(signing.rotation?.step, 'sign');
+  await stores.state.replace(signing, version);
+
+  const error = await t.throwsAsync(() => restore(stores, former, choice), {
+    message: /has a root that this backup lacks.*--replace-root/,
+  });
+  t.is((error as MeshError).code, 'STATE_CONFLICT');
+  const laterMs = Date.now() + 7 * 86_400_000;
+  await restore(stores, copy, { replaceRoot: false, nowMs: laterMs });
+  const { rotation } = await caStatus(RULES, stores, laterMs);
+  t.is(rotation?.step, 'distribute');
+  t.is(Date.parse(rotation?.since ?? ''), laterMs, 'its time is not over');
+  await restore(stores, former, { ...choice, replaceRoot: true });
+  t.is((await caStatus(RULES, stores, Date.now())).rotation, null);
 });
 
 test('a root that is lost and brought back under load fails no connection', async (t) => {

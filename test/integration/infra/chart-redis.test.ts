@@ -10,7 +10,7 @@ import { promisify } from 'node:util';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { parseAllDocuments } from 'yaml';
-import { z } from 'zod';
+import * as z from 'zod';
 import { present } from '../../../lib/errors/assert.ts';
 import { redisAnswers } from '../../../services/local-mesh/redis.ts';
 import { makeScratch } from '../../support/leftovers.ts';

@@ -5,6 +5,8 @@ import test from 'ava';
 const run = promisify(execFile);
 const memory = new URL('../../../lib/linux/process.ts', import.meta.url).pathname;
 const garbage = new URL('../../support/garbage.worker.ts', import.meta.url).pathname;
+const oldGarbage = new URL('../../support/old-garbage.worker.ts', import.meta.url).pathname;
+const collecting = new URL('../../support/collecting-threads.worker.ts', import.meta.url).pathname;
 const addon = new URL('../../../lib/linux/native.ts', import.meta.url).pathname;
 
 /** Offset of unused padding in the addon's ELF header; the process itself changes it in memory. */
@@ -61,4 +63,14 @@ test('free memory of malloc and the young garbage of a thread are given back', a
   const { free, young } = JSON.parse(stdout) as Record<string, number>;
   t.true(Number(free) > 0, stdout);
   t.true(Number(young) > 0, stdout);
+});
+
+test('a thread that saves memory keeps less old garbage', async (t) => {
+  const { stdout } = await run(process.execPath, [oldGarbage]);
+  const { usual, saving } = JSON.parse(stdout) as Record<string, number>;
+  t.true(Number(saving) < Number(usual), stdout);
+});
+
+test('a thread collects its garbage while others collect theirs', async (t) => {
+  await t.notThrowsAsync(run(process.execPath, ['--expose-gc', collecting]));
 });

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { closeSync, openSync, readdirSync, readlinkSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { join } from 'node:path';
@@ -8,6 +8,7 @@ import { Worker } from 'node:worker_threads';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import * as fc from 'fast-check';
+import { present } from '../../../lib/errors/assert.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import {
   abortSplice,
@@ -18,6 +19,7 @@ import {
 } from '../../../lib/linux/splice-pump.ts';
 import type { Copy } from '../../../lib/net/bidi-copy.ts';
 import { spliceSockets } from '../../../lib/net/splice-sockets.ts';
+import { socketFd } from '../../../lib/net/socket.ts';
 import { RawSocket } from '../../../lib/net/raw-socket.ts';
 import { digest, pour, stall } from '../../support/bulk.ts';
 import { socketPair } from '../../support/socket-pair.ts';
@@ -50,6 +52,15 @@ async function send(socket: Socket, sizes: readonly number[]): Promise<Buffer> {
   for (const chunk of chunks) if (!socket.write(chunk)) await once(socket, 'drain');
   socket.end();
   return Buffer.concat(chunks);
+}
+
+/** Sends a byte of urgent data (MSG_OOB), which Node cannot. */
+async function sendUrgent(socket: Socket): Promise<void> {
+  const script = 'open(my $socket, "+<&=", 3) or die; send($socket, "!", 1) == 1 or die';
+  const fd = present(socketFd(socket), 'an open socket has a descriptor');
+  const child = spawn('perl', ['-e', script], { stdio: ['ignore', 'ignore', 'inherit', fd] });
+  const [code] = (await once(child, 'exit')) as [number | null];
+  if (code !== 0) throw new Error(`perl ended with ${code}`);
 }
 
 /** Returns the soft limit of descriptors of this process. */
@@ -160,6 +171,21 @@ test.serial(
     t.true(firstFromBMs !== undefined && firstFromBMs <= performance.now());
   },
 );
+
+test.serial('urgent data ends nothing: all bytes around it pass', async (t) => {
+  const { client, server, copy } = await joined(t);
+  client.write('before ');
+  await until(() => copy.counts.fromA === 7, { what: 'the bytes before it' });
+  await sendUrgent(client);
+  client.write('between ');
+  await until(() => copy.counts.fromA === 15, { what: 'the bytes behind it' });
+  await sendUrgent(client);
+  client.end('last');
+  t.is((await readAll(server)).toString(), 'before between last');
+  server.end('answer');
+  t.is((await readAll(client)).toString(), 'answer');
+  t.is((await copy.done).error, null);
+});
 
 test.serial(
   'spec: dataplane.md §10 a reset of either side resets the other, which has what was passed on before',

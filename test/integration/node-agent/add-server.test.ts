@@ -50,7 +50,10 @@ async function served(t: ExecutionContext): Promise<Served> {
         Promise.resolve(namespace === 'demo' && name === 'web' ? record : null),
       place: (uid) => void placed.push(uid),
     },
-    pods: { outcome: () => Promise.resolve({ state: 'enabled', reason: null }) },
+    pods: {
+      outcome: () => Promise.resolve({ state: 'enabled', reason: null }),
+      holderOf: () => null,
+    },
     clock: systemClock,
     log: keptLog('node-agent').log,
     onAnswer: (status) => answered.push(status),
@@ -123,6 +126,19 @@ test('a path that leads to no network namespace is refused, and blocks nothing',
   }
   t.deepEqual(placed, []);
   t.is((await post(EVENT)).status, 200);
+});
+
+test('a namespace without the addresses that the event tells is refused', async (t) => {
+  const { post, placed } = await served(t);
+  const told = (...ips: readonly string[]): unknown => ({
+    ...EVENT,
+    IPs: ips.map((ip) => ({ Address: { IP: ip } })),
+  });
+  const { status, body } = await post(told('192.0.2.1', '2001:db8::1'));
+  t.is(status, 400);
+  t.regex(body, /has none of the addresses 192\.0\.2\.1, 2001:db8::1/);
+  t.deepEqual(placed, []);
+  t.is((await post(told('192.0.2.1', '127.0.0.1'))).status, 200);
 });
 
 test('what is too long is cut before it is read', async (t) => {

@@ -74,6 +74,7 @@ function realStats(): HttpHandler {
     state: () => null,
     leavingPods: () => 0,
     proxies: () => [],
+    siblings: () => null,
     crl: () => null,
     sharedPods: () => 0,
   });

@@ -41,7 +41,7 @@ export interface CniFolders {
 /** How the agent of a node is started. */
 export interface AgentNodeOptions {
   readonly via?: Gateway;
-  /** Whether the agent installs the CNI plugin. */
+  /** Whether the agent installs the CNI plugin. The token of its helper ends with the Node, which is registered then. */
   readonly cni?: boolean;
   /** Another node for the same account. */
   readonly account?: { readonly system: string; readonly account: RoleAccount };
@@ -59,6 +59,10 @@ export async function agentNode(
   const account =
     options.account?.account ??
     (await underRole(cluster, 'weft-node-agent', { namespace: system }));
+  if (cni) {
+    await underRole(cluster, 'weft-cni', { namespace: system });
+    await cluster.apply({ apiVersion: 'v1', kind: 'Node', metadata: { name: node } });
+  }
   const host = await createNetns(t, 'host');
   const proc = await NodeProc.create(t, host);
   const folders = await cniFolders(t);

@@ -2,9 +2,9 @@
 import { execFile } from 'node:child_process';
 import { access } from 'node:fs/promises';
 import { promisify } from 'node:util';
-import { processEnvironment } from '../../../lib/config/env.ts';
 import { meshName } from '../../support/leftovers.ts';
 import { netnsTest } from '../../support/netns-test.ts';
+import { userEnvironment } from '../../support/user-environment.ts';
 
 const WEFT = new URL('../../../services/cli/weft', import.meta.url).pathname;
 /** The mounts are only visible inside the namespace in which the mesh ran. */
@@ -19,11 +19,10 @@ echo "mounts left: $(grep -c "$WEFT_MESH" /proc/self/mountinfo)"`;
 netnsTest('a mesh comes up and goes completely where mounts are shared', async (t) => {
   t.timeout(290_000);
   const mesh = meshName();
-  const { WEFT_REQUIRE_NETNS: _, ...environment } = processEnvironment();
   const { stdout } = await promisify(execFile)(
     'unshare',
     ['--mount', '--propagation=shared', 'sh', '-c', SCRIPT, WEFT],
-    { env: { ...environment, WEFT_MESH: mesh } },
+    { env: { ...userEnvironment(), WEFT_MESH: mesh } },
   );
   t.regex(stdout, /^pod: [1-9]/m);
   t.regex(stdout, /^mounts left: 0$/m);

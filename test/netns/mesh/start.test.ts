@@ -3,19 +3,18 @@ import { readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { spawn } from 'node:child_process';
 import type { ExecutionContext } from 'ava';
-import { processEnvironment } from '../../../lib/config/env.ts';
 import { makeScratch, meshName } from '../../support/leftovers.ts';
 import { netnsTest } from '../../support/netns-test.ts';
 import { until } from '../../support/until.ts';
+import { userEnvironment } from '../../support/user-environment.ts';
 
 const WEFT = new URL('../../../services/cli/weft', import.meta.url).pathname;
 
 /** Runs `weft up` for a new mesh. */
 function up(args: readonly string[], added: Readonly<Record<string, string>> = {}) {
   const mesh = meshName();
-  const { WEFT_REQUIRE_NETNS: _, ...environment } = processEnvironment();
   const child = spawn(WEFT, ['up', ...args], {
-    env: { ...environment, WEFT_MESH: mesh, ...added },
+    env: { ...userEnvironment(), WEFT_MESH: mesh, ...added },
     stdio: ['ignore', 'ignore', 'pipe'],
   });
   let said = '';

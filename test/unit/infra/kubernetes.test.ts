@@ -2,7 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import test from 'ava';
 import { parseAllDocuments } from 'yaml';
-import { z } from 'zod';
+import * as z from 'zod';
 import { ACTORS } from '../../../services/local-mesh/actors.ts';
 import { podEnvironments } from '../../support/pod-environment.ts';
 

@@ -64,17 +64,22 @@ test('a damaged state names its file and is left as it is', async (t) => {
   t.is(await store.version(), '7');
 });
 
+/** A store that has kept holders before. */
+function begunStore(parts: Pick<HolderStore, 'read' | 'merge'>): HolderStore {
+  return { ...parts, begun: () => Promise.resolve(true), begin: () => Promise.resolve() };
+}
+
 test('holders are written together, only when they change, and forgotten at their end', async (t) => {
   const clock = new FakeClock();
   const file = new HolderFile(await folder(t));
   const writes: (readonly Holder[])[] = [];
-  const store: HolderStore = {
+  const store = begunStore({
     read: () => file.read(),
     merge(changed, nowMs) {
       writes.push(changed);
       return file.merge(changed, nowMs);
     },
-  };
+  });
   const holders = new Holders({ clock, log: capturedLog().log, store });
   const end = clock.now() + 24 * HOUR_MS;
   await Promise.all([
@@ -139,11 +144,11 @@ test('a holder whose time is over is a new one: it gets nothing while it cannot 
   const clock = new FakeClock();
   const file = new HolderFile(await folder(t));
   let failing = false;
-  const store: HolderStore = {
+  const store = begunStore({
     read: () => file.read(),
     merge: (changed, nowMs) =>
       failing ? Promise.reject(new Error('no space')) : file.merge(changed, nowMs),
-  };
+  });
   const holders = new Holders({ clock, log: capturedLog().log, store });
   await holders.note('node-1', null, clock.now() + HOUR_MS);
   await clock.advance(24 * HOUR_MS);
@@ -158,13 +163,13 @@ test('changes that come during a write are written with the next, before their c
   const clock = new FakeClock();
   const writes: string[][] = [];
   const first = Promise.withResolvers<void>();
-  const store: HolderStore = {
+  const store = begunStore({
     read: () => Promise.resolve([]),
     async merge(changed) {
       writes.push(changed.map(({ name }) => name));
       if (writes.length === 1) await first.promise;
     },
-  };
+  });
   const holders = new Holders({ clock, log: capturedLog().log, store });
   const end = clock.now() + HOUR_MS;
   const one = holders.note('node-1', null, end);
@@ -204,14 +209,14 @@ test('while holders cannot be written, known ones go on and new ones get nothing
   const { log, lines } = capturedLog();
   const written: string[] = [];
   let failing = false;
-  const store: HolderStore = {
+  const store = begunStore({
     read: () => Promise.resolve([]),
     merge(changed) {
       if (failing) return Promise.reject(new Error('no space'));
       written.push(...changed.map(({ name }) => name));
       return Promise.resolve();
     },
-  };
+  });
   const holders = new Holders({ clock, log, store });
   await holders.note('node-1', null, clock.now() + HOUR_MS);
   failing = true;

@@ -52,7 +52,7 @@ export type EarlyDenialReason =
 export type ConnectTarget = 'tunnel' | 'application' | 'passthrough';
 
 /** Granularity of the event loop's measured delay, milliseconds. */
-const LOOP_RESOLUTION_MS = 20;
+const LOOP_RESOLUTION_MS = 100;
 const NS_PER_SECOND = 1e9;
 const MS_PER_SECOND = 1_000;
 

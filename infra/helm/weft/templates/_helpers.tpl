@@ -303,4 +303,6 @@ topologySpreadConstraints:
     labelSelector:
       matchLabels:
         {{- include "weft.selector" . | nindent 8 }}
+    # Pods of the version that is being replaced do not count.
+    matchLabelKeys: [pod-template-hash]
 {{- end }}

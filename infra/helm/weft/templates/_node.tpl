@@ -12,6 +12,10 @@
   value: {{ .Values.nodeAgent.cniBinDir }}
 - name: MOUNTED_CNI_NET_DIR
   value: /host{{ .Values.nodeAgent.cniNetDir }}
+{{- with .Values.nodeAgent.runtimeSocket }}
+- name: CONTAINER_RUNTIME_ENDPOINT
+  value: unix:///host{{ . }}
+{{- end }}
 {{- end }}
 
 {{- define "weft.agentMounts" -}}
@@ -28,6 +32,10 @@
 - { name: state, mountPath: /host/var/lib/weft }
 # Shared with the node's other writers of iptables rules.
 - { name: xtables-lock, mountPath: /run/xtables.lock }
+{{- with .Values.nodeAgent.runtimeSocket }}
+# Its folder: a runtime that starts anew makes another socket.
+- { name: runtime, mountPath: /host{{ dir . }}, readOnly: true }
+{{- end }}
 {{- end }}
 
 {{- define "weft.agentVolumes" -}}
@@ -45,6 +53,10 @@
   hostPath: { path: /var/lib/weft, type: DirectoryOrCreate }
 - name: xtables-lock
   hostPath: { path: /run/xtables.lock, type: FileOrCreate }
+{{- with .Values.nodeAgent.runtimeSocket }}
+- name: runtime
+  hostPath: { path: {{ dir . }}, type: Directory }
+{{- end }}
 {{- end }}
 
 {{/* Variables of the node proxy: (root drain). */}}

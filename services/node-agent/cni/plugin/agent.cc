@@ -1,10 +1,13 @@
 #include "agent.h"
 
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 
 #include "clock.h"
@@ -78,6 +81,24 @@ std::optional<Answer> readAnswer(std::string_view received) {
   return answer;
 }
 
+std::optional<size_t> answerSize(std::string_view received) {
+  constexpr std::string_view kName = "\r\ncontent-length:";
+  const size_t end = received.find("\r\n\r\n");
+  if (end == std::string_view::npos) return std::nullopt;
+  const std::string_view header = received.substr(0, end);
+  const auto same = [](char one, char small) {
+    return one == small || (one >= 'A' && one <= 'Z' && one - 'A' + 'a' == small);
+  };
+  const auto found = std::search(header.begin(), header.end(), kName.begin(), kName.end(), same);
+  if (found == header.end()) return std::nullopt;
+  std::string_view digits(found + kName.size(), header.end());
+  while (digits.starts_with(' ')) digits.remove_prefix(1);
+  size_t length = 0;
+  const auto [rest, error] = std::from_chars(digits.data(), digits.data() + digits.size(), length);
+  if (error != std::errc() || length > kMaxAnswerBytes) return std::nullopt;
+  return end + 4 + length;
+}
+
 std::optional<Answer> askAgent(const std::string& socketPath, std::string_view route,
                                std::string_view event, std::string& problem) {
   const Deadline deadline(kAgentMs);
@@ -113,6 +134,9 @@ std::optional<Answer> askAgent(const std::string& socketPath, std::string_view r
       break;
     }
     received.append(chunk, static_cast<size_t>(count));
+    // The end of the connection takes the agent some time more.
+    const auto size = answerSize(received);
+    if (size && received.size() >= *size) break;
   }
   const int error = errno;
   if (auto answer = readAnswer(received)) return answer;

@@ -20,6 +20,9 @@ struct Answer {
 // Reads an answer as far as it has come. Nothing while its header is incomplete, and for what is no HTTP.
 std::optional<Answer> readAnswer(std::string_view received);
 
+// Returns how long the answer is that began like this. Nothing while its header is incomplete, and when the header does not tell.
+std::optional<size_t> answerSize(std::string_view received);
+
 // Posts the event to `route` and waits for the answer, for kAgentMs altogether. Nothing when no agent answers; then `problem` says why.
 std::optional<Answer> askAgent(const std::string& socketPath, std::string_view route,
                                std::string_view event, std::string& problem);

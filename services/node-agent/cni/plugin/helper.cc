@@ -19,6 +19,11 @@ namespace {
 
 // The installer's folder beside the program (services/node-agent/cni/helper-files.ts).
 constexpr const char kFolder[] = "weft-cni.d";
+// A file in it whose bytes are the turns of helpers: who runs one has locked a byte.
+constexpr const char kTurns[] = "/package.json";
+// A pod without a turn in this time is one that nobody can judge.
+constexpr int kTurnMs = 20'000;
+constexpr useconds_t kTurnPollUs = 20'000;
 
 // The folder as it is now: the installer may replace the link to it meanwhile.
 std::string findFolder(std::string& problem) {
@@ -37,6 +42,36 @@ std::string findFolder(std::string& problem) {
     return "";
   }
   return resolved;
+}
+
+// Takes a turn, which the kernel returns when this process ends. Sets `problem` when there is none in time.
+bool takeTurn(const std::string& folder, std::string& problem) {
+  const std::string path = folder + kTurns;
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) {
+    problem = path + ": " + std::strerror(errno);
+    return false;
+  }
+  const Deadline deadline(kTurnMs);
+  for (;;) {
+    for (int turn = 0; turn < kMaxHelpers; ++turn) {
+      struct flock lock {};
+      lock.l_type = F_WRLCK;
+      lock.l_whence = SEEK_SET;
+      lock.l_start = turn;
+      lock.l_len = 1;
+      if (fcntl(fd, F_SETLK, &lock) == 0) return true;
+      if (errno != EAGAIN && errno != EACCES) {
+        problem = path + ": " + std::strerror(errno);
+        return false;
+      }
+    }
+    if (deadline.leftMs() <= 0) {
+      problem = std::to_string(kMaxHelpers) + " helpers run all the time";
+      return false;
+    }
+    usleep(kTurnPollUs);
+  }
 }
 
 struct Child {
@@ -120,10 +155,10 @@ Verdict readVerdict(std::string_view line) {
 }
 
 Verdict askHelper(const std::string& question) {
-  const Deadline deadline(kHelperMs);
   std::string problem;
   const std::string folder = findFolder(problem);
-  if (folder.empty()) return unknown("no helper: " + problem);
+  if (folder.empty() || !takeTurn(folder, problem)) return unknown("no helper: " + problem);
+  const Deadline deadline(kHelperMs);
   // A helper that ends early must not end the plugin.
   signal(SIGPIPE, SIG_IGN);
   const std::optional<Child> child = start(folder);

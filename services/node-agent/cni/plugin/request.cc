@@ -40,7 +40,7 @@ std::optional<Failure> readPrevious(const Value& config, Settings& settings) {
   if (previous->kind != Value::Kind::object) return invalidConfig("prevResult", "an object");
   const Value* version = previous->member("cniVersion");
   if (version != nullptr && (version->kind != Value::Kind::string || !speaks(version->text))) {
-    return invalidConfig("prevResult.cniVersion", "a version from 0.3.1 to 1.1.0");
+    return invalidConfig("prevResult.cniVersion", "a version from 0.3.0 to 1.1.0");
   }
   settings.previous = previous;
   return std::nullopt;
@@ -77,7 +77,7 @@ std::optional<Failure> readSettings(const Value& config, Settings& settings) {
   if (auto failure = readText(config, "cniVersion", settings.version)) return failure;
   if (!speaks(settings.version)) {
     return Failure{Code::incompatibleVersion, "CNI version " + settings.version + " is not supported",
-                   "weft-cni speaks 0.3.1, 0.4.0, 1.0.0 and 1.1.0"};
+                   "weft-cni speaks 0.3.0, 0.3.1, 0.4.0, 1.0.0 and 1.1.0"};
   }
   std::string onUnknown = "deny";
   if (auto failure = readText(config, "cni_agent_run_dir", settings.runDir)) return failure;

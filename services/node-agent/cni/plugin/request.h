@@ -27,7 +27,7 @@ struct Failure {
   std::string details;
 };
 
-inline constexpr std::string_view kVersions[] = {"0.3.1", "0.4.0", "1.0.0", "1.1.0"};
+inline constexpr std::string_view kVersions[] = {"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"};
 inline constexpr std::string_view kNewest = "1.1.0";
 
 // Returns true for a version that the plugin speaks.

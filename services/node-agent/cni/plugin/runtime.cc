@@ -2,24 +2,21 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <initializer_list>
-#include <stdexcept>
 
 #include "agent.h"
 #include "clock.h"
+#include "guard.h"
 #include "json.h"
 
 namespace weft {
 namespace {
-
-using Words = std::vector<std::string>;
 
 // An agent that answers has this time: nobody tries the start again, and many containers may start at once.
 constexpr int kHoldMs = 15'000;
@@ -28,8 +25,6 @@ constexpr useconds_t kRetryUs = 500'000;
 constexpr int kUnknown = 503;
 constexpr int kDiscardMs = 1'000;
 constexpr useconds_t kDiscardPollUs = 5'000;
-// Files of a container are tens of kilobytes.
-constexpr size_t kMaxFileBytes = 4 * 1024 * 1024;
 constexpr const char kRoute[] = "/start";
 
 struct Options {
@@ -37,41 +32,26 @@ struct Options {
   std::string agent = "/var/run/ztunnel/weft-runtime.sock";
 };
 
-// Why a container may not start.
-struct Refusal : std::runtime_error {
-  using std::runtime_error::runtime_error;
+// A document and the text that its views point into.
+struct Document {
+  std::string text;
+  Value value;
 };
 
-[[noreturn]] void failed(const std::string& what) {
-  throw Refusal(what + ": " + std::strerror(errno));
-}
-
-std::string readToEnd(int fd, const std::string& name) {
-  std::string text;
-  char chunk[16 * 1024];
-  for (;;) {
-    const ssize_t count = read(fd, chunk, sizeof chunk);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) failed(name);
-    if (count == 0) return text;
-    text.append(chunk, static_cast<size_t>(count));
-    if (text.size() > kMaxFileBytes) throw Refusal(name + " is too long");
-  }
-}
-
-std::string readFile(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) failed(path);
-  std::string text = readToEnd(fd, path);
-  close(fd);
-  return text;
-}
-
-Value parsed(std::string_view text, const std::string& name) {
+Problem parse(const std::string& name, Document& document) {
   std::string problem;
-  auto value = readJson(text, problem);
-  if (!value) throw Refusal(name + " is no JSON: " + problem);
-  return *value;
+  auto value = readJson(document.text, problem);
+  if (!value) return name + " is no JSON: " + problem;
+  document.value = std::move(*value);
+  return std::nullopt;
+}
+
+Problem readFile(const std::string& path, Document& document) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return systemProblem(path);
+  const Problem problem = readToEnd(fd, path, document.text);
+  close(fd);
+  return problem ? problem : parse(path, document);
 }
 
 // The value below these names; null when there is none.
@@ -88,39 +68,18 @@ std::string textOf(const Value& value, std::initializer_list<std::string_view> n
   return found == nullptr ? "" : found->text;
 }
 
-[[noreturn]] void become(const std::string& program, const Words& words) {
-  std::vector<char*> arguments{const_cast<char*>(program.c_str())};
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
-  execvp(program.c_str(), arguments.data());
-  failed(program);
-}
-
-// Runs runc on the container instead of `start`, and returns its standard output.
-std::string runc(const Options& options, const Words& start, const Words& command) {
+// Runs runc on the container instead of `start`.
+Problem runc(const Options& options, const Words& start, const Words& command, std::string& output) {
   Words words(start.begin(), start.end() - 2);
   words.insert(words.end(), command.begin(), command.end());
-  const std::string name = options.runc + " " + command[0];
-  int output[2];
-  if (pipe2(output, O_CLOEXEC) != 0) failed("pipe");
-  const pid_t pid = fork();
-  if (pid < 0) failed("fork");
-  if (pid == 0) {
-    dup2(output[1], STDOUT_FILENO);
-    try {
-      become(options.runc, words);
-    } catch (const Refusal&) {
-      _exit(127);
-    }
-  }
-  close(output[1]);
-  const std::string text = readToEnd(output[0], name);
-  close(output[0]);
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) throw Refusal(name + " failed");
-  return text;
+  return runProgram(options.runc, words, options.runc + " " + command[0], output);
+}
+
+Problem readState(const Options& options, const Words& start, Document& state) {
+  if (auto problem = runc(options, start, {"state", start.back()}, state.text)) return problem;
+  if (auto problem = parse("the container's state", state)) return problem;
+  if (state.value.member("pid") == nullptr) return "the container's state has no pid";
+  return std::nullopt;
 }
 
 // The value of a global option of runc.
@@ -162,72 +121,50 @@ bool claims(const Value& labels) {
   return labels.member("weft.io/pod") != nullptr && labels.member("weft.io/node") == nullptr;
 }
 
-// Asks until the agent lets the container start. Refuses when it says no, for an agent that is away, and for one that takes too long.
-void ask(const Options& options, const std::string& event, bool claimed) {
+// Asks until the agent lets the container start. Fails when it says no, for an agent that is away, and for one that takes too long.
+Problem ask(const Options& options, const std::string& event, bool claimed) {
   const Deadline held(kHoldMs);
   Deadline away(kAgentMs);
   for (;;) {
     std::string problem;
     const auto answer = askAgent(options.agent, kRoute, event, problem);
     if (answer) {
-      if (answer->status == 200) return;
+      if (answer->status == 200) return std::nullopt;
       problem = answer->reason.empty() ? "status " + std::to_string(answer->status) : answer->reason;
-      if (answer->status / 100 == 4 || held.leftMs() <= 0) throw Refusal(problem);
+      if (answer->status / 100 == 4 || held.leftMs() <= 0) return problem;
       if (answer->status != kUnknown) away = Deadline(kAgentMs);
     } else if (!claimed) {
-      return;
+      return std::nullopt;
     }
-    if (away.leftMs() <= 0) throw Refusal("the container is to be in the mesh, but " + problem);
+    if (away.leftMs() <= 0) return "the container is to be in the mesh, but " + problem;
     usleep(kRetryUs);
   }
 }
 
-void hold(const Options& options, const Words& start, const Value& state) {
+// Waits until the container may start. Returns why it may not.
+Problem hold(const Options& options, const Words& start) {
+  Document state;
+  if (auto problem = readState(options, start, state)) return problem;
   const std::string& id = start.back();
-  const std::string specPath = textOf(state, {"bundle"}) + "/config.json";
-  const std::string specText = readFile(specPath);
-  const Value spec = parsed(specText, specPath);
-  if (!hasOwnNetwork(spec)) return;
+  Document spec;
+  if (auto problem = readFile(textOf(state.value, {"bundle"}) + "/config.json", spec)) return problem;
+  if (!hasOwnNetwork(spec.value)) return std::nullopt;
   // The engine's plugins are no containers, and have no labels.
-  if (optionOf(start, "--root").ends_with("/plugins.moby")) return;
-  const std::string folder = folderOf(spec, id);
-  if (folder.empty()) throw Refusal("no file of a Docker engine is mounted in the container");
+  if (optionOf(start, "--root").ends_with("/plugins.moby")) return std::nullopt;
+  const std::string folder = folderOf(spec.value, id);
+  if (folder.empty()) return "no file of a Docker engine is mounted in the container";
   const std::string configPath = folder + "config.v2.json";
-  const std::string configText = readFile(configPath);
-  const Value config = parsed(configText, configPath);
-  if (find(config, {"Config"}) == nullptr) throw Refusal(configPath + " has no Config");
-  const Value* labels = find(config, {"Config", "Labels"});
-  if (labels == nullptr) return;
+  Document config;
+  if (auto problem = readFile(configPath, config)) return problem;
+  if (find(config.value, {"Config"}) == nullptr) return configPath + " has no Config";
+  const Value* labels = find(config.value, {"Config", "Labels"});
+  if (labels == nullptr) return std::nullopt;
   const bool claimed = claims(*labels);
-  if (!claimed && labels->member("weft.io/pod") == nullptr) return;
+  if (!claimed && labels->member("weft.io/pod") == nullptr) return std::nullopt;
   std::string event = "{\"ContainerID\":" + quoted(id) + ",\"Pid\":";
-  event.append(find(state, {"pid"})->raw).append(",\"Labels\":").append(labels->raw).append("}");
-  ask(options, event, claimed);
-}
-
-// Ends the created process, and waits until it has ended: the engine leaves it behind when a start fails, and could not start the
-// container again.
-void discard(const Options& options, const Words& start, pid_t pid) {
-  runc(options, start, {"kill", start.back(), "KILL"});
-  const Deadline ended(kDiscardMs);
-  while (kill(pid, 0) == 0 && ended.leftMs() > 0) usleep(kDiscardPollUs);
-}
-
-void holdStart(const Options& options, const Words& start) {
-  const std::string text = runc(options, start, {"state", start.back()});
-  const Value state = parsed(text, "the container's state");
-  const Value* pid = state.member("pid");
-  if (pid == nullptr) throw Refusal("the container's state has no pid");
-  try {
-    hold(options, start, state);
-  } catch (const Refusal& refusal) {
-    try {
-      discard(options, start, static_cast<pid_t>(std::atoi(std::string(pid->raw).c_str())));
-    } catch (const Refusal& second) {
-      throw Refusal(refusal.what() + std::string("; ") + second.what());
-    }
-    throw;
-  }
+  event.append(state.value.member("pid")->raw);
+  event.append(",\"Labels\":").append(labels->raw).append("}");
+  return ask(options, event, claimed);
 }
 
 // Tells the reason as runc does: the engine shows the last error of the log.
@@ -243,33 +180,61 @@ void tell(const Words& words, const std::string& reason) {
   close(fd);
 }
 
-Options takeOptions(Words& words) {
-  Options options;
+// Ends the created process, and waits until it has ended: the engine leaves it behind when a start fails, and could not start the
+// container again.
+bool discard(const Options& options, const Words& start) {
+  Document state;
+  const Problem unknown = readState(options, start, state);
+  std::string output;
+  if (const auto problem = runc(options, start, {"kill", start.back(), "KILL"}, output)) {
+    tell(start, *problem);
+    return false;
+  }
+  if (unknown) return true;
+  const pid_t pid = std::atoi(std::string(state.value.member("pid")->raw).c_str());
+  const Deadline ended(kDiscardMs);
+  while (pid > 0 && kill(pid, 0) == 0 && ended.leftMs() > 0) usleep(kDiscardPollUs);
+  return true;
+}
+
+// Holds the start. The created process ends when the container may not start, and when this process is killed meanwhile.
+Problem holdStart(const Options& options, const Words& start) {
+  Guard guard;
+  if (auto problem = guard.start([&] { return discard(options, start); })) return problem;
+  Problem problem = hold(options, start);
+  if (!problem) {
+    guard.release();
+  } else if (!guard.cleanUp()) {
+    *problem += "; its process could not be ended";
+  }
+  return problem;
+}
+
+Problem takeOptions(Words& words, Options& options) {
   while (!words.empty() && words[0].starts_with("--weft-")) {
     const size_t split = words[0].find('=');
     const std::string name = words[0].substr(0, split);
     const std::string value = split == std::string::npos ? "" : words[0].substr(split + 1);
     if (value.empty() || (name != "--weft-runc" && name != "--weft-agent")) {
-      throw Refusal("option " + words[0] + " must be --weft-runc=PATH or --weft-agent=PATH");
+      return "option " + words[0] + " must be --weft-runc=PATH or --weft-agent=PATH";
     }
     (name == "--weft-runc" ? options.runc : options.agent) = value;
     words.erase(words.begin());
   }
-  return options;
+  return std::nullopt;
 }
 
 }  // namespace
 
 int runRuntime(Words words) {
-  try {
-    const Options options = takeOptions(words);
-    // The engine's shim writes global options, `start` and the id.
-    if (words.size() >= 2 && words[words.size() - 2] == "start") holdStart(options, words);
-    become(options.runc, words);
-  } catch (const Refusal& refusal) {
-    tell(words, refusal.what());
-    return 1;
-  }
+  Options options;
+  Problem problem = takeOptions(words, options);
+  // The engine's shim writes global options, `start` and the id.
+  const bool starts = words.size() >= 2 && words[words.size() - 2] == "start";
+  if (!problem && starts) problem = holdStart(options, words);
+  if (!problem) problem = become(options.runc, words);
+  tell(words, *problem);
+  return 1;
 }
 
 }  // namespace weft

@@ -1,174 +1,18 @@
-import { X509Certificate } from 'node:crypto';
 import { setImmediate as turn } from 'node:timers/promises';
 import test from 'ava';
-import type { ExecutionContext } from 'ava';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
-import {
-  CertificateManager,
-  ROOTS_PER_TURN,
-} from '../../../../lib/identity/certificate-manager.ts';
+import { ROOTS_PER_TURN } from '../../../../lib/identity/certificate-manager.ts';
 import { parseRequest } from '../../../../lib/identity/csr.ts';
-import { parseCertificates } from '../../../../lib/tls/pem.ts';
-import type { SigningPort, Urgency } from '../../../../lib/identity/signing-port.ts';
-import type { Roots } from '../../../../lib/identity/trust-bundle.ts';
-import type { WorkloadCertificate } from '../../../../lib/identity/workload-certificate.ts';
-import { createRoot, issueLeaf } from '../../../../lib/identity/x509.ts';
-import type { Issuer } from '../../../../lib/identity/x509.ts';
-import { keptLog } from '../../../support/actor-context.ts';
-import { FakeClock } from '../../../support/fake-clock.ts';
+import { issueLeaf } from '../../../../lib/identity/x509.ts';
+import {
+  API,
+  START,
+  WEB,
+  authority,
+  kit,
+  rootsOf,
+} from '../../../support/certificate-manager-kit.ts';
 import { until } from '../../../support/until.ts';
-
-const START = Date.UTC(2026, 10, 21);
-const WEB = 'spiffe://cluster.local/ns/demo/sa/web';
-const API = 'spiffe://cluster.local/ns/demo/sa/api';
-
-interface Request {
-  readonly identity: string;
-  readonly urgency: Urgency;
-  readonly csrPem: string;
-  readonly signal: AbortSignal;
-  readonly fail: (error: MeshError) => void;
-  readonly answer: (chain: readonly string[]) => void;
-  readonly giveUp: (error: MeshError) => void;
-}
-
-/** A signer under the test's control: the test decides when requests are answered. */
-class PlayedSigning implements SigningPort {
-  readonly requests: Request[] = [];
-  readonly raised: [string, Urgency][] = [];
-
-  request(
-    identity: string,
-    csrPem: string,
-    urgency: Urgency,
-    options: { signal: AbortSignal; onFailure: (error: MeshError) => void },
-  ): Promise<readonly string[]> {
-    const { promise, resolve, reject } = Promise.withResolvers<readonly string[]>();
-    options.signal.addEventListener('abort', () => reject(options.signal.reason as Error));
-    this.requests.push({
-      identity,
-      csrPem,
-      urgency,
-      signal: options.signal,
-      fail: options.onFailure,
-      answer: resolve,
-      giveUp: reject,
-    });
-    return promise;
-  }
-
-  raise(identity: string, urgency: Urgency): void {
-    this.raised.push([identity, urgency]);
-  }
-}
-
-interface Authority {
-  readonly pem: string;
-  readonly issuer: Issuer;
-}
-
-async function authority(): Promise<Authority> {
-  const root = await createRoot('cluster.local', START - 1_000, START + 10_000 * 86_400_000);
-  return {
-    pem: root.certificatePem,
-    issuer: { certificate: new X509Certificate(root.certificatePem), key: root.key },
-  };
-}
-
-function rootsOf(...authorities: readonly Authority[]): Roots {
-  const pem = authorities.map((item) => item.pem).join('');
-  return { pem, certificates: parseCertificates(pem, 'roots') };
-}
-
-class PlayedBundle {
-  current: Roots | null;
-  readonly #listeners = new Set<(roots: Roots) => void>();
-
-  constructor(roots: Roots | null) {
-    this.current = roots;
-  }
-
-  onChange(listener: (roots: Roots) => void): () => void {
-    this.#listeners.add(listener);
-    return () => this.#listeners.delete(listener);
-  }
-
-  change(roots: Roots): void {
-    this.current = roots;
-    for (const listener of this.#listeners) listener(roots);
-  }
-}
-
-interface Kit {
-  readonly clock: FakeClock;
-  readonly signing: PlayedSigning;
-  readonly bundle: PlayedBundle;
-  readonly ca: Authority;
-  readonly manager: CertificateManager;
-  readonly published: WorkloadCertificate[];
-  readonly unavailable: [string, MeshError][];
-  readonly counted: string[];
-  /** Waits for the request with this number, from 1. */
-  request(number: number): Promise<Request>;
-  /** Signs a request as the CA would. */
-  sign(
-    request: Request,
-    lifeMs: number,
-    options?: { by?: Authority; identity?: string },
-  ): Promise<void>;
-}
-
-async function kit(t: ExecutionContext, roots: 'known' | 'unknown' = 'known'): Promise<Kit> {
-  const clock = new FakeClock(START);
-  const ca = await authority();
-  const signing = new PlayedSigning();
-  const bundle = new PlayedBundle(roots === 'known' ? rootsOf(ca) : null);
-  const published: WorkloadCertificate[] = [];
-  const unavailable: [string, MeshError][] = [];
-  const counted: string[] = [];
-  const manager = new CertificateManager('node-1', {
-    clock,
-    signing,
-    bundle,
-    log: keptLog('test').log,
-    metrics: {
-      issued: () => counted.push('issued'),
-      failed: (code) => counted.push(code),
-      unknownRoot: () => counted.push('unknownRoot'),
-    },
-    // No jitter: renewals come at exactly half of the life.
-    random: () => 0.5,
-  });
-  manager.subscribe({
-    certificate: (certificate) => published.push(certificate),
-    unavailable: (identity, error) => unavailable.push([identity, error]),
-  });
-  t.teardown(() => manager.close());
-  return {
-    clock,
-    signing,
-    bundle,
-    ca,
-    manager,
-    published,
-    unavailable,
-    counted,
-    request: (number) => until(() => signing.requests[number - 1], { what: `request ${number}` }),
-    async sign(request, lifeMs, options = {}) {
-      const { publicKey } = await parseRequest(request.csrPem);
-      const by = options.by ?? ca;
-      const leaf = await issueLeaf(by.issuer, {
-        publicKey,
-        names: [{ kind: 'uri', value: options.identity ?? request.identity }],
-        notBeforeMs: clock.now() - 120_000,
-        notAfterMs: clock.now() + lifeMs,
-      });
-      const before = counted.length;
-      request.answer([leaf, by.pem]);
-      await until(() => counted.length > before, { what: 'the answer to be taken in' });
-    },
-  };
-}
 
 test('an identity is initializing, then available, and published with our own roots', async (t) => {
   const { manager, request, sign, published, ca } = await kit(t);
@@ -263,50 +107,6 @@ test('a late answer brings an expired identity back', async (t) => {
   t.is(manager.status(WEB).kind, 'unavailable');
   await sign(await request(2), 60_000);
   t.is(manager.status(WEB).kind, 'available');
-});
-
-test('a failure without a certificate is told at once, then retried with growing delays', async (t) => {
-  const { manager, clock, request, unavailable, signing } = await kit(t);
-  manager.want(WEB, 'realTime');
-  const delays: number[] = [];
-  for (let number = 1; number <= 10; number += 1) {
-    const current = await request(number);
-    current.giveUp(new MeshError('IDENTITY_REFUSED', `refused ${number}`));
-    await until(() => unavailable.length === number, { what: 'the refusal to be told' });
-    t.is(unavailable[number - 1]?.[1].message, `refused ${number}`);
-    const status = manager.want(WEB, 'realTime');
-    t.true(status.kind === 'unavailable' && status.error.message === `refused ${number}`);
-    t.is(signing.requests.length, number, 'asking again fetches nothing');
-    const delay = clock.nextInMs ?? 0;
-    delays.push(delay);
-    await clock.advance(delay);
-  }
-  t.deepEqual(
-    delays,
-    [1, 2, 4, 8, 16, 32, 64, 128, 150, 150].map((seconds) => seconds * 1000),
-  );
-});
-
-test('failures of attempts that go on are told while the request stays under way', async (t) => {
-  const { manager, request, sign, unavailable, signing } = await kit(t);
-  manager.want(WEB, 'realTime');
-  const first = await request(1);
-  first.fail(new MeshError('IDENTITY_REFUSED', 'not yet'));
-  t.is(unavailable[0]?.[1].message, 'not yet');
-  t.is(manager.records()[0]?.state, 'Unavailable: not yet');
-  await sign(first, 60_000);
-  t.is(manager.status(WEB).kind, 'available');
-  t.is(signing.requests.length, 1);
-});
-
-test('when nobody answers, those who wait are told after a while', async (t) => {
-  const { manager, clock, request, unavailable } = await kit(t);
-  manager.want(WEB, 'realTime');
-  await request(1);
-  await clock.advance(4_999);
-  t.is(unavailable.length, 0);
-  await clock.advance(1);
-  t.regex(unavailable[0]?.[1].message ?? '', /no answer .* within 5 s/);
 });
 
 for (const [what, options, reason] of [
@@ -414,6 +214,36 @@ test('changed roots are published for a few identities in a turn, the newest roo
   }
   t.is(published.length, count);
   t.true(published.every(({ rootsPem }) => rootsPem === last.pem));
+});
+
+test('an identity whose request told the CA other roots asks again', async (t) => {
+  const { manager, request, sign, bundle, ca, signing } = await kit(t);
+  const next = rootsOf(ca, await authority());
+  manager.want(WEB, 'realTime');
+  const first = await request(1);
+  bundle.change(next);
+  await turn();
+  t.is(signing.requests.length, 1, 'it is under way');
+  await sign(first, 86_400_000);
+  const second = await request(2);
+  const [before, after] = await Promise.all(
+    [first, second].map(async ({ csrPem }) => (await parseRequest(csrPem)).trustedRoots?.length),
+  );
+  t.deepEqual([before, after], [1, 2]);
+  await sign(second, 86_400_000);
+  await turn();
+  t.is(signing.requests.length, 2);
+});
+
+test('new roots are told by an identity that waits for no certificate', async (t) => {
+  const { manager, request, sign, bundle, ca, signing } = await kit(t);
+  manager.want(WEB, 'realTime');
+  await request(1);
+  manager.want(API, 'realTime');
+  await sign(await request(2), 86_400_000);
+  bundle.change(rootsOf(ca, await authority()));
+  t.is((await request(3)).identity, API);
+  t.is(signing.requests.length, 3);
 });
 
 test('without a bundle nothing is accepted; its arrival ends the wait', async (t) => {

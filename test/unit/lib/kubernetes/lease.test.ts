@@ -76,5 +76,6 @@ test('a candidate whose write was answered too late does not lead beside another
   await until(() => server.writes() > before + 3, { what: 'it renews' });
   t.false(both);
   const failed = slow.find(({ message }) => message === 'lease.attempt-failed');
-  t.is(failed?.['problem'], 'no answer within 2000 ms');
+  // A pause before the write shortens the time that is left for its answer.
+  t.regex(String(failed?.['problem']), /^no answer within \d+ ms$/);
 });

@@ -97,6 +97,38 @@ test('at its limit a pod ends debtors, the largest first, and no more than it mu
   t.true(pod.full);
 });
 
+test('what an ended debtor gives back later ends no other meanwhile', (t) => {
+  const { held } = thread({ process: 64 * MIB, perPod: 8 * MIB });
+  const pod = held.open();
+  const ended: number[] = [];
+  const releases: (() => void)[] = [];
+  for (const number of [1, 2, 3]) {
+    let holds = 3 * MIB - number;
+    pod.receive(holds);
+    pod.owe({
+      holds: () => holds,
+      evict: () => {
+        ended.push(number);
+        releases.push(() => {
+          pod.receive(-holds);
+          holds = 0;
+        });
+      },
+    });
+  }
+  pod.relieve();
+  pod.relieve();
+  t.deepEqual(ended, [1]);
+  releases.forEach((release) => release());
+  pod.receive(MIB);
+  pod.relieve();
+  t.deepEqual(ended, [1]);
+  pod.receive(MIB + 6);
+  pod.relieve();
+  pod.relieve();
+  t.deepEqual(ended, [1, 2]);
+});
+
 test('a process that holds too much presses those above an equal part, on whichever thread', async (t) => {
   const memory = newBudgetMemory();
   const limits = { process: 8 * MIB, perPod: 16 * MIB };

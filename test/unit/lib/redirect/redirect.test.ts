@@ -28,7 +28,7 @@ function chain(family: FamilyRules | undefined, table: string, name: string): re
 
 /** Turns restore text into the text that a save would print. */
 function observe(family: 4 | 6, text: string): ObservedFamily {
-  return { family, tables: parseSave(text), policy: NO_POLICY };
+  return { family, tables: parseSave(text.replaceAll(/^-I /gm, '-A ')), policy: NO_POLICY };
 }
 
 test('IPv6 has the rules of IPv4 with its own addresses', (t) => {
@@ -152,6 +152,19 @@ test('order and doubles count as differences', (t) => {
   t.regex(differences(v4, doubled, false).join(), /another order or twice/);
   const moved = observe(4, text.replace(probe, '').replace(/(COMMIT\n)$/, `${probe}$1`));
   t.regex(differences(v4, moved, false).join(), /another order or twice/);
+});
+
+test('a rule of others before a jump counts as a difference in the table that redirects', (t) => {
+  const [v4] = rules();
+  if (v4 === undefined) throw new Error('no rules');
+  const text = renderRestore(v4, observe(4, '')).replaceAll(/^-I /gm, '-A ');
+  const before = (table: string): ObservedFamily =>
+    observe(4, text.replace(`*${table}\n`, `*${table}\n-A OUTPUT -p tcp -j ACCEPT\n`));
+  t.deepEqual(differences(v4, before('mangle'), false), differences(v4, observe(4, text), false));
+  const found = differences(v4, before('nat'), false);
+  t.is(found[0], 'IPv4 nat OUTPUT has rules of others before ISTIO_OUTPUT');
+  const after = observe(4, text.replaceAll('COMMIT\n', '-A OUTPUT -p tcp -j ACCEPT\nCOMMIT\n'));
+  t.deepEqual(differences(v4, after, false), differences(v4, observe(4, text), false));
 });
 
 test('removal leaves nothing of ours and names no chain of others', (t) => {

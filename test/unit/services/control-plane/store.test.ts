@@ -1,8 +1,12 @@
-import { rm } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { readFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
+import { systemClock } from '../../../../lib/clock/clock.ts';
 import { parsePrefix } from '../../../../lib/net/prefix.ts';
-import { MAX_MESSAGE_ROWS } from '../../../../services/control-plane/limits.ts';
+import { MAX_MESSAGE_ROWS, STORE_IDLE_MS } from '../../../../services/control-plane/limits.ts';
+import { DiskStore } from '../../../../services/control-plane/store/disk-store.ts';
 import { ObjectStore } from '../../../../services/control-plane/store/object-store.ts';
 import { allocateAddress } from '../../../../services/control-plane/store/addresses.ts';
 import { Draft, CommittedState } from '../../../../services/control-plane/store/state.ts';
@@ -11,9 +15,11 @@ import {
   applyFile,
   applyManifests,
 } from '../../../../services/control-plane/store/transactions.ts';
+import { FakeClock } from '../../../support/fake-clock.ts';
 import { keptLog } from '../../../support/actor-context.ts';
 import { admissionContext, finish, manifestsOf, namespace } from '../../../support/mesh-objects.ts';
 import { makeScratch } from '../../../support/leftovers.ts';
+import { until } from '../../../support/until.ts';
 
 async function folder(t: ExecutionContext): Promise<string> {
   const dir = await makeScratch('store');
@@ -73,7 +79,7 @@ test('what was stored is there after a restart, in the order in which it came', 
   const dir = await folder(t);
   const { log } = keptLog('store');
   const context = admissionContext();
-  const store = await ObjectStore.open(dir, log);
+  const store = await ObjectStore.open(dir, { log, clock: systemClock });
   const apply = (text: string): Promise<unknown> =>
     store.transact((draft) =>
       finish(applyFile(draft, { name: 'f', hash: text }, manifestsOf(text), context)),
@@ -86,7 +92,7 @@ test('what was stored is there after a restart, in the order in which it came', 
   await apply(last);
   const before = [...store.state.ofKind('Service')];
   await store.close();
-  const again = await ObjectStore.open(dir, log);
+  const again = await ObjectStore.open(dir, { log, clock: systemClock });
   t.teardown(() => again.close());
   t.deepEqual([...again.state.ofKind('Service')], before);
   t.deepEqual(
@@ -191,9 +197,71 @@ test('a file applied again costs a step for each of its objects, and touches non
   t.true(reads <= 3 * 200, `${reads} reads`);
 });
 
+const ROW = { key: 'Pod/demo/a', file: null, content: 'x' };
+
+/** Opens a store whose thread has ended because it was idle. */
+async function resting(
+  t: ExecutionContext,
+): Promise<{ disk: DiskStore; dir: string; clock: FakeClock }> {
+  const dir = await folder(t);
+  const clock = new FakeClock();
+  const { disk } = await DiskStore.open(dir, clock);
+  t.teardown(() => disk.close());
+  await disk.write([ROW]);
+  await clock.advance(STORE_IDLE_MS - 1);
+  t.true(disk.awake);
+  await clock.advance(1);
+  t.false(disk.awake);
+  return { disk, dir, clock };
+}
+
+async function keysOf(store: DiskStore | StoreThread): Promise<string[]> {
+  const keys: string[] = [];
+  for await (const part of store.rows()) keys.push(...part.map(({ key }) => key));
+  return keys;
+}
+
+test("an idle store's thread ends, and the next write has a thread again and is durable", async (t) => {
+  const { disk, dir, clock } = await resting(t);
+  await disk.write([{ ...ROW, key: 'Pod/demo/b' }]);
+  t.true(disk.awake);
+  // Another reader of the file sees only what was committed.
+  const { thread } = await StoreThread.open(dir);
+  t.deepEqual(await keysOf(thread), ['Pod/demo/a', 'Pod/demo/b']);
+  await thread.close();
+  await clock.advance(STORE_IDLE_MS);
+  t.false(disk.awake);
+  t.deepEqual(await keysOf(disk), ['Pod/demo/a', 'Pod/demo/b']);
+});
+
+test('a store without its thread still holds its directory, and frees it when it is closed', async (t) => {
+  const { disk, dir, clock } = await resting(t);
+  await t.throwsAsync(DiskStore.open(dir, clock), {
+    code: 'STATE_UNAVAILABLE',
+    message: new RegExp(`in use by process ${process.pid} on `),
+  });
+  await disk.close();
+  await disk.done;
+  const again = await DiskStore.open(dir, clock);
+  t.deepEqual(await keysOf(again.disk), ['Pod/demo/a']);
+  await again.disk.close();
+});
+
+test('a store whose file is damaged when its thread starts again fails for good', async (t) => {
+  const { disk, dir } = await resting(t);
+  const path = join(dir, 'store.db');
+  await until(() => !existsSync(`${path}-wal`), { what: 'the closed file' });
+  await writeFile(path, 'no database');
+  const damaged = { code: 'STATE_INVALID', message: /store\.db is damaged: / } as const;
+  await t.throwsAsync(disk.write([ROW]), damaged);
+  await t.throwsAsync(disk.done, damaged);
+  await t.throwsAsync(disk.write([ROW]), damaged);
+  t.is(await readFile(path, 'utf8'), 'no database');
+});
+
 test('a plan that throws changes nothing, and those beside it go through', async (t) => {
   const { log } = keptLog('store');
-  const store = await ObjectStore.open(await folder(t), log);
+  const store = await ObjectStore.open(await folder(t), { log, clock: systemClock });
   t.teardown(() => store.close());
   const context = admissionContext();
   const told: number[] = [];

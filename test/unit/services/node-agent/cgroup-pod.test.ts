@@ -3,6 +3,7 @@ import { podOfCgroups } from '../../../../services/node-agent/netns/cgroup-pod.t
 
 const UID = 'a4b0e7a2-0e5e-4a6c-9a3e-0a5d7c1b2f30';
 const UNDERSCORES = UID.replaceAll('-', '_');
+const STATIC = 'd41d8cd98f00b204e9800998ecf8427e';
 const CONTAINER = 'c0ffee'.padEnd(64, '0');
 
 const CASES: readonly [string, string, string | null][] = [
@@ -48,7 +49,24 @@ const CASES: readonly [string, string, string | null][] = [
     `2:cpu:/kubepods/pod${UID}/${CONTAINER}\n1:x:/kubepods/pod${UID}/${'a'.repeat(64)}`,
     null,
   ],
-  ['a group inside the container', `0::/kubepods/pod${UID}/${CONTAINER}/init`, null],
+  ['a group inside the container', `0::/kubepods/pod${UID}/${CONTAINER}/init`, UID],
+  [
+    'CRI-O with crun',
+    `0::/kubepods.slice/kubepods-pod${UNDERSCORES}.slice/crio-${CONTAINER}.scope/container`,
+    UID,
+  ],
+  [
+    'a systemd in a container',
+    `0::/kubepods.slice/kubepods-pod${UNDERSCORES}.slice/cri-containerd-${CONTAINER}.scope/system.slice/sshd.service`,
+    UID,
+  ],
+  [
+    'a static pod',
+    `0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod${STATIC}.slice/cri-containerd-${CONTAINER}.scope`,
+    STATIC,
+  ],
+  ['a group that is no container', `0::/kubepods/pod${UID}/${CONTAINER}x/init`, null],
+  ['the pod alone', `0::/kubepods/pod${UID}`, null],
   ['no pod', '0::/system.slice/kubelet.service', null],
   ['a container that is no pod', `0::/docker/${CONTAINER}`, null],
   ['a container that is no pod, with systemd', `0::/system.slice/docker-${CONTAINER}.scope`, null],

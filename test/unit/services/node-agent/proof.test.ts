@@ -20,7 +20,7 @@ const NODE: NodeFacts = {
   proxies: 1,
   redisConnected: true,
   noZones: null,
-  cni: { problem: null, conflict: null, uncalled: [] },
+  cni: { problem: null, helper: null, conflict: null, uncalled: [] },
   cluster: { problems: [], skewMs: -900, blocked: [], conflicts: [] },
 };
 
@@ -68,9 +68,13 @@ test('each fault of a node has its cause', (t) => {
     'Redis unreachable null',
     'no proxy null',
   ]);
-  const cni = { problem: 'p', conflict: null, uncalled: ['demo/web-1'] };
-  t.deepEqual(nodeCauses({ cni }), ['stale conflist null', 'plugin not called demo/web-1']);
-  t.deepEqual(nodeCauses({ cni: { problem: 'p', conflict: 'c', uncalled: [] } }), [
+  const cni = { problem: 'p', helper: 'h', conflict: null, uncalled: ['demo/web-1'] };
+  t.deepEqual(nodeCauses({ cni }), [
+    'stale conflist null',
+    'CNI helper without token null',
+    'plugin not called demo/web-1',
+  ]);
+  t.deepEqual(nodeCauses({ cni: { problem: 'p', helper: null, conflict: 'c', uncalled: [] } }), [
     'conflicting CNI option null',
   ]);
   const blocked = [{ pod: 'demo/web-1', policy: 'demo/closed' }];

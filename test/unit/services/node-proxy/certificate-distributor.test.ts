@@ -15,11 +15,12 @@ const web = 'spiffe://cluster.local/ns/demo/sa/web';
 const api = 'spiffe://cluster.local/ns/demo/sa/api';
 
 function setUp(t: ExecutionContext) {
+  const clock = new FakeClock();
   const log = createLogger({ actor: 'test', level: 'silent' });
   const asked: [string, Urgency][] = [];
   const refusals = new Map<string, MeshError>();
   const manager = new CertificateManager('node-1', {
-    clock: new FakeClock(),
+    clock,
     log,
     signing: {
       request: (identity, _csr, urgency, { signal }) => {
@@ -31,6 +32,7 @@ function setUp(t: ExecutionContext) {
         );
       },
       raise: (identity, urgency) => asked.push([identity, urgency]),
+      hasten: () => undefined,
     },
     bundle: { current: null, onChange: () => () => undefined },
     metrics: { issued: () => undefined, failed: () => undefined, unknownRoot: () => undefined },
@@ -51,7 +53,7 @@ function setUp(t: ExecutionContext) {
     distributor.close();
     manager.close();
   });
-  return { manager, distributor, threads, asked, refusals };
+  return { clock, manager, distributor, threads, asked, refusals };
 }
 
 test("the node's identities are fetched ahead, those that are gone forgotten unless a pod uses them", (t) => {
@@ -92,6 +94,22 @@ test('a refusal is told to the threads that serve the identity, and to them alon
   await until(() => threads[0].sent.length > 0, { what: 'the refusal' });
   t.like(threads[0].sent, [{ type: 'certificate.unavailable', identity: web }]);
   t.deepEqual(threads[1].sent, []);
+});
+
+test('an identity that was refused is asked for again when a workload of it appears', async (t) => {
+  const { clock, distributor, threads, asked, refusals } = setUp(t);
+  refusals.set(web, new MeshError('IDENTITY_REFUSED', 'no workload'));
+  distributor.needed(threads[0], web);
+  for (let refused = 1; refused <= 4; refused += 1) {
+    await until(() => threads[0].sent.length === refused, { what: 'the refusal' });
+    if (refused < 4) await clock.advance(clock.nextInMs ?? 0);
+  }
+  await clock.advance(2_000);
+  t.is(asked.length, 4, 'the backoff is longer');
+  distributor.setLocal([web]);
+  await clock.advance(0);
+  await until(() => threads[0].sent.length === 5, { what: 'the next refusal' });
+  t.deepEqual(asked.at(-1), [web, 'warmUp']);
 });
 
 test('a thread is told to forget what none of its pods has any more, once, and is given it anew when one comes', async (t) => {

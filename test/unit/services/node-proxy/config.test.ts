@@ -235,6 +235,16 @@ test('a compliance policy nobody knows is refused, and one that TLS 1.2 cannot k
   t.is(crlPath, '/crl.pem');
 });
 
+test('the socket of siblings is unset, and never that of the node agent', (t) => {
+  t.is(parse().siblingsPath, null);
+  t.is(parse({ WEFT_NODE_PROXY_SIBLINGS: '/run/s.sock' }).siblingsPath, '/run/s.sock');
+  t.regex(
+    codeOf(() => parse({ INPOD_UDS: '/run/z.sock', WEFT_NODE_PROXY_SIBLINGS: '/run/z.sock' })) ??
+      '',
+    /^CONFIG_INVALID WEFT_NODE_PROXY_SIBLINGS must be another path than INPOD_UDS/,
+  );
+});
+
 test('a local file is the whole state only where there is no control plane; xds-ingester adds it otherwise', (t) => {
   const none = { XDS_ADDRESS: '' };
   t.is(parse(none).local, null);

@@ -11,7 +11,7 @@ import { FakeClock } from '../../../support/fake-clock.ts';
 
 const web = 'spiffe://cluster.local/ns/demo/sa/web';
 /** Every proxy of the node is in Redis. */
-const alone = { waitedMs: 0, strangersMs: 0 };
+const alone = { aloneMs: 0, strangersMs: 0 };
 const api = 'spiffe://cluster.local/ns/demo/sa/api';
 
 function other(state: ProxyPresence['state'], missing: readonly string[] = []): ProxyPresence {
@@ -46,14 +46,60 @@ test('a proxy that does not know yet who serves waits', (t) => {
 
 test('a proxy that is not in Redis may serve: certificates are waited for, for a while', (t) => {
   const waits = { admitted: false, waitsFor: `1 certificates, one of ${web}` };
-  t.deepEqual(admission([web], [], { waitedMs: 14, strangersMs: 15 }), waits);
-  const over = { waitedMs: 15, strangersMs: 15 };
+  t.deepEqual(admission([web], [], { aloneMs: 14, strangersMs: 15 }), waits);
+  const over = { aloneMs: 15, strangersMs: 15 };
   t.deepEqual(admission([web], [], over), { admitted: true, because: 'alone' });
   t.deepEqual(admission([web], [other('serving')], over), waits);
-  t.deepEqual(admission([], [], { waitedMs: 0, strangersMs: 15 }), {
+  t.deepEqual(admission([], [], { aloneMs: 0, strangersMs: 15 }), {
     admitted: true,
     because: 'complete',
   });
+});
+
+test('a start counts the time without a proxy in sight from the last one that it saw', async (t) => {
+  const clock = new FakeClock();
+  let members: ReadonlyMap<string, ProxyPresence> | null = null;
+  const generation = new Generation(
+    { group: 1, member: 'one', handoverMs: 0, strangersMs: 5_000, podPorts: [] },
+    {
+      clock,
+      log: createLogger({ actor: 'test', level: 'off' }),
+      presence: {
+        announce: async () => {
+          if (members === null) throw new MeshError('BUS_UNAVAILABLE', 'Redis is away');
+        },
+        members: async () => members ?? new Map(),
+        leave: async () => undefined,
+      },
+      waits: () => undefined,
+      serves: () => false,
+      missing: () => [web],
+      pods: () => [],
+      ports: () => ({}),
+      listenersByPort: () => new Map(),
+      residentBytes: () => 1,
+    },
+  );
+  let admitted = false;
+  void generation.admitted(new AbortController().signal).then((value) => {
+    admitted = value;
+  });
+  await clock.advance(20_000);
+  t.false(admitted, 'Redis is away');
+  members = new Map([['two', other('serving')]]);
+  await clock.advance(20_000);
+  t.false(admitted, 'another one serves');
+  // Redis was replaced, or the other one is late.
+  members = new Map();
+  await clock.advance(4_000);
+  members = new Map([['two', other('serving')]]);
+  await clock.advance(1_000);
+  members = new Map([['two', other('draining')]]);
+  await clock.advance(4_500);
+  t.false(admitted);
+  await clock.advance(2_000);
+  t.true(admitted);
+  await generation.close();
 });
 
 test('pods are covered when each port has more listeners than our own', (t) => {

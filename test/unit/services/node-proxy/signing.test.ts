@@ -51,6 +51,10 @@ function kit(): Kit {
       setPriority: async (id, priority) => {
         calls.push(`raise ${id} ${priority}`);
       },
+      restart: async (id, _body, options) => {
+        away();
+        calls.push(`restart ${id} ${options?.priority}`);
+      },
       remove: async (id) => {
         calls.push(`remove ${id}`);
       },
@@ -81,9 +85,9 @@ function kit(): Kit {
   return made;
 }
 
-const failure = (message: string, attempt: number, final = false): Signed => ({
+const failure = (message: string, attempt: number, final = false, at = 0): Signed => ({
   ok: false,
-  error: { code: 'IDENTITY_REFUSED', message, detail: { attempt } },
+  error: { code: 'IDENTITY_REFUSED', message, detail: { attempt, at } },
   final,
 });
 
@@ -102,6 +106,10 @@ test('failures are told once each while the queue retries, then the answer count
   played.result = failure('not yet', 2);
   await played.clock.advance(1_000);
   t.deepEqual(played.told, ['not yet', 'not yet']);
+  // The job was restarted.
+  played.result = failure('not yet', 2, false, 7);
+  await played.clock.advance(1_000);
+  t.is(played.told.length, 3);
   played.result = { ok: true, chain: ['leaf', 'root'] };
   await played.clock.advance(1_000);
   t.deepEqual(await answer, ['leaf', 'root']);
@@ -126,6 +134,20 @@ test('without an answer the job is put in again with its present urgency', async
   played.abort.abort(new MeshError('IDENTITY_UNAVAILABLE', 'forgotten'));
   await t.throwsAsync(answer, { message: 'forgotten' });
   t.is(played.calls.at(-1), `remove ${ID}`);
+});
+
+test('a hastened request has its job restarted; without one, or without Redis, nothing happens', async (t) => {
+  const played = kit();
+  played.signing.hasten(WEB);
+  const answer = played.request();
+  await played.clock.advance(1_000);
+  played.signing.hasten(WEB);
+  played.busAway = true;
+  played.signing.hasten(WEB);
+  await played.clock.advance(0);
+  t.deepEqual(played.calls, [`add ${ID} 10`, `restart ${ID} 10`]);
+  played.abort.abort(new MeshError('IDENTITY_UNAVAILABLE', 'forgotten'));
+  await t.throwsAsync(answer, { message: 'forgotten' });
 });
 
 test('Redis away is told after a moment, once, and the request goes on when it is back', async (t) => {
