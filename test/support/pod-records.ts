@@ -4,7 +4,7 @@ import type { PodRecord } from '../../lib/state/pod-record.ts';
 
 /** Makes the record of an enrolled pod in namespace `demo`, with changes. */
 export function podRecord(
-  changes: Partial<PodRecord> & { readonly uid: string; readonly netns: string },
+  changes: Partial<PodRecord> & { readonly uid: string; readonly netns: string | null },
 ): PodRecord {
   return {
     namespace: 'demo',
