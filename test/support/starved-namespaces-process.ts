@@ -12,7 +12,7 @@ import { keptLog } from './actor-context.ts';
 import { makeScratch } from './leftovers.ts';
 import { podRecord } from './pod-records.ts';
 
-/** What came of it. */
+/** The outcome of one start of this process. */
 export interface Starved {
   /** The code and the text of the error; null when the namespace was opened. */
   readonly error: {
