@@ -20,8 +20,8 @@ const HEADER_TIMEOUT_MS = 2_000;
 const HEADER_LIMIT_BYTES = 8_192;
 /** For a whole request whose body nobody reads. */
 const REQUEST_TIMEOUT_MS = 10_000;
-/** How exactly the times above are kept; Node's default is 30 s. */
-const CHECK_INTERVAL_MS = 500;
+/** How exactly the times above are kept; Node's default is 30 s. Each check wakes an idle process, once for each server. */
+const CHECK_INTERVAL_MS = 2_000;
 /** Body of a request that is read and thrown away. */
 export const MAX_DISCARDED_BODY_BYTES = 65_536;
 /** Connections at once; scrapers and tools need a handful, watchers of the manifest API at most 256. */

@@ -6,6 +6,7 @@ import {
   Registry,
   collectDefaultMetrics,
 } from 'prom-client';
+import { LoopTurns } from './loop-turns.ts';
 
 /** One family of a registry; `type` is prom-client's word, e.g. `counter`. */
 export interface RegistryFamily {
@@ -20,8 +21,10 @@ export interface RegistryFamily {
   }[];
 }
 
-/** How often the event loop is looked at, milliseconds. Each look wakes an idle process, and its delay includes this time. */
-const LOOP_RESOLUTION_MS = 100;
+/** Never, for a timer of libuv, milliseconds: prom-client looks at the event loop by a timer, which wakes an idle process. */
+const NEVER_MS = 2 ** 31 - 1;
+/** What prom-client makes of these looks. */
+const LOOKS = ['min', 'max', 'mean', 'stddev', 'p50', 'p90', 'p99'] as const;
 
 /** The metrics of one actor or process; every name is declared once, beside the code it measures. */
 export class MetricRegistry {
@@ -36,8 +39,18 @@ export class MetricRegistry {
   collectProcessMetrics(): void {
     collectDefaultMetrics({
       register: this.#registry,
-      eventLoopMonitoringPrecision: LOOP_RESOLUTION_MS,
+      eventLoopMonitoringPrecision: NEVER_MS,
     });
+    for (const look of LOOKS) {
+      this.#registry.removeSingleMetric(`nodejs_eventloop_lag_${look}_seconds`);
+    }
+    const turns = new LoopTurns();
+    this.gauge(
+      'nodejs_eventloop_lag_max_seconds',
+      'The longest turn of the event loop since the last scrape',
+      [],
+      (gauge) => gauge.set(turns.longest()),
+    );
   }
 
   /** Declares a counter; `name` ends in `_total`. */

@@ -1,6 +1,7 @@
-import { monitorEventLoopDelay, performance } from 'node:perf_hooks';
+import { performance } from 'node:perf_hooks';
 import type { Suppression } from '../../../lib/log/access-gate.ts';
 import { BucketCounts } from '../../../lib/metrics/bucket-counts.ts';
+import { LoopTurns } from '../../../lib/metrics/loop-turns.ts';
 import type { PoolStats } from '../../../lib/hbone/pool.ts';
 import type { MetricSample } from '../protocol/control.ts';
 
@@ -51,9 +52,6 @@ export type EarlyDenialReason =
 /** The kind of TCP peer: another proxy, the pod's own application, or a server outside the mesh. */
 export type ConnectTarget = 'tunnel' | 'application' | 'passthrough';
 
-/** Granularity of the event loop's measured delay, milliseconds. */
-const LOOP_RESOLUTION_MS = 100;
-const NS_PER_SECOND = 1e9;
 const MS_PER_SECOND = 1_000;
 
 /** Counters of a listener thread beside the traffic itself; plain fields, read at scrape. */
@@ -93,11 +91,10 @@ export class ThreadMetrics {
   readonly firstByte = { source: new BucketCounts(), destination: new BucketCounts() } as const;
 
   readonly #thread: string;
-  readonly #loopDelay = monitorEventLoopDelay({ resolution: LOOP_RESOLUTION_MS });
+  readonly #turns = new LoopTurns();
 
   constructor(thread: number) {
     this.#thread = String(thread);
-    this.#loopDelay.enable();
   }
 
   #budget(budget: ThreadBudget): MetricSample[] {
@@ -210,14 +207,12 @@ export class ThreadMetrics {
   samples(gauges: ThreadGauges): MetricSample[] {
     const sum = (pick: (stats: PoolStats) => number): number =>
       gauges.pools.reduce((total, stats) => total + pick(stats), 0);
-    const delayNs = this.#loopDelay.percentile(99);
-    this.#loopDelay.reset();
     return [
       {
         ...gauge(
           'weft_listener_event_loop_delay_seconds',
-          'How late the thread was, p99 since the last scrape',
-          Math.max(0, delayNs / NS_PER_SECOND - LOOP_RESOLUTION_MS / 1_000),
+          'How late the thread was at most since the last scrape',
+          this.#turns.longest(),
         ),
         labels: [['thread', this.#thread]],
       },
