@@ -23,7 +23,7 @@ export interface RegistryFamily {
 
 /** Never, for a timer of libuv, milliseconds: prom-client looks at the event loop by a timer, which wakes an idle process. */
 const NEVER_MS = 2 ** 31 - 1;
-/** What prom-client makes of these looks. */
+/** The gauges that prom-client fills by these looks. */
 const LOOKS = ['min', 'max', 'mean', 'stddev', 'p50', 'p90', 'p99'] as const;
 
 /** The metrics of one actor or process; every name is declared once, beside the code it measures. */
