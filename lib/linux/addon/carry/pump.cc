@@ -1,8 +1,10 @@
 #include "pump.h"
 
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +17,32 @@ namespace {
 constexpr size_t SEALED_BYTES = BATCH_BYTES + 64 * 1024;
 // A longer list of commands is not kept for the next ones.
 constexpr size_t KEPT_COMMANDS = 256;
+// About a third of the slice that others have on two processors. With 0.1 ms, bulk streams lost a few percent.
+constexpr uint64_t SLICE_NS = 500'000;
+
+// struct sched_attr of sched_setattr(2), which Debian's headers declare beside a second sched_param.
+struct SchedulingAttributes {
+  uint32_t size = sizeof(SchedulingAttributes);
+  uint32_t policy = 0;
+  uint64_t flags = 0;
+  int32_t nice = 0;
+  uint32_t priority = 0;
+  uint64_t runtimeNs = 0;
+  uint64_t deadlineNs = 0;
+  uint64_t periodNs = 0;
+};
+
+// Asks for short slices. Since Linux 6.12 such a thread, when it wakes, goes before one that is in the midst of a longer slice;
+// before, the request is ignored. It gets no larger share of the processor by that.
+void askForShortSlices() {
+  SchedulingAttributes attributes;
+  if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0) return;
+  if (attributes.policy != SCHED_OTHER) return;
+  attributes.runtimeNs = SLICE_NS;
+  // Where it is refused, the thread works as it did.
+  [[maybe_unused]] const long ignored = syscall(SYS_sched_setattr, 0, &attributes, 0);
+}
+
 }  // namespace
 
 void resetAndClose(int fd) {
@@ -126,6 +154,7 @@ void Pump::handled(uint32_t link, LinkCounts* counts, uint32_t events, uint32_t 
 
 void* Pump::run(void* self) {
   auto* pump = static_cast<Pump*>(self);
+  askForShortSlices();
   while (!pump->stopped_) pump->round(-1);
   return nullptr;
 }
