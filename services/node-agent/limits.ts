@@ -46,8 +46,8 @@ export const HOST_RULES_LOOK_MS = {
 export const HOST_RULES_CHECK_MS = 60_000;
 /** Time between two looks for the DaemonSet while the agent takes its pods out of the mesh. A pod of a new agent takes longer to start. */
 export const DEPARTURE_LOOK_MS = 2_000;
-/** Time for reading the agent's DaemonSet and node when it ends. */
-export const DEPARTURE_READ_MS = 3_000;
+/** Time for reading the agent's DaemonSet and node when it ends; a pod has 30 s for its end. */
+export const DEPARTURE_READ_MS = 8_000;
 /** The CNI plugin and weft-runtime take the agent for dead after 5 s (cni/plugin/agent.h); it answers before that in any case. */
 export const START_ANSWER_MS = 4_500;
 /** A client must send its whole event within this time. */

@@ -71,7 +71,7 @@ else {
     }
     server.spawn(process.execPath, ['-e', SERVER], { stdio: 'ignore' });
     const ask = (): Promise<string> =>
-      client.exec('curl', '-sS', '-m', '5', `http://${ADDRESSES.server}:${APP_PORT}/`);
+      client.exec('curl', '-sS', '-m', '60', `http://${ADDRESSES.server}:${APP_PORT}/`);
     await until(ask, { what: 'an answer' });
     const link = { netns: node.host.path, device: BRIDGE, filter: 'tcp' };
     const captured = await captureWhile(link, async () => {

@@ -118,7 +118,7 @@ export class Rig {
 
   /** Requests a URL from a pod; the answer's body names the answering pod. */
   async ask(from: string, url: string): Promise<string> {
-    const said = await this.compose.exec(from, 'curl', '-fsS', '-m', '10', url);
+    const said = await this.compose.exec(from, 'curl', '-fsS', '-m', '60', url);
     return (JSON.parse(said) as { name: string }).name;
   }
 

@@ -169,7 +169,7 @@ if ('missing' in found) {
       const ip = await node.describe('server', server);
       server.spawn(process.execPath, ['-e', SERVER], { stdio: 'ignore' });
       const ask = (from: TestNetns): Promise<string> =>
-        from.exec('curl', '-sS', '-m', '5', `http://${ip}:${PORT}/`);
+        from.exec('curl', '-sS', '-m', '60', `http://${ip}:${PORT}/`);
       await until(() => ask(client), { what: 'an answer' });
       t.is(await ask(client), 'plain words');
 

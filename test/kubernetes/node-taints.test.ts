@@ -74,12 +74,11 @@ await kubernetesSuite('node-taints', (test) => {
       const own = (await taintsOf(cluster, node)).filter((key) => !key.startsWith('node.'));
       t.deepEqual(own, ['dedicated', 'round-19']);
     }
-    const lines = replicas.flatMap(({ hosted }) => hosted.lines);
-    t.is(lines.filter(({ message }) => message === 'node.taint-removed').length, nodes.length);
-    t.deepEqual(
-      lines.filter(({ message }) => message === 'kubernetes.write-dropped'),
-      [],
-    );
+    const told = (message: string): readonly unknown[] =>
+      replicas.flatMap(({ hosted }) => hosted.lines.filter((line) => line.message === message));
+    await until(() => told('node.taint-removed').length >= nodes.length, { what: 'every line' });
+    t.is(told('node.taint-removed').length, nodes.length);
+    t.deepEqual(told('kubernetes.write-dropped'), []);
   });
 });
 

@@ -7,7 +7,7 @@ import { netnsTest as test } from '../support/netns-test.ts';
 import { podPair } from '../support/pod-pair.ts';
 import type { PodPair } from '../support/pod-pair.ts';
 import { heard } from '../support/tcp-talk.ts';
-import { readToEnd } from '../support/tunnel-kit.ts';
+import { readSocketToEnd, readToEnd } from '../support/tunnel-kit.ts';
 
 const PORT = 8080;
 
@@ -61,7 +61,7 @@ for (const by of ['tunnel', 'same-node'] as const) {
     const { inbound, outbound } = await linesOf(ends);
     t.regex(String(inbound?.['error']), /policy change/);
     t.regex(String(outbound?.['error']), /the peer cut the connection/);
-    const { bytes, end } = await readToEnd(near);
+    const { bytes, end } = await readSocketToEnd(near);
     t.is(end, 'reset');
     const received = Number(outbound?.['bytes_recv']);
     t.true(bytes.length < received, `${bytes.length} of ${received} bytes arrived`);

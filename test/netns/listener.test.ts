@@ -212,6 +212,9 @@ test('a change of the workload own list of policies also cuts', async (t) => {
 test('a reference to a policy nobody knows is waited for, and served when it comes', async (t) => {
   const { mesh, client, web } = await podPair(t);
   await web.serve(8080, echo);
+  // The tunnel stands before the wait, which has its limit.
+  t.is(await ask(await client.connect(web.ip, 8080), 'first'), 'first');
+  await until(async () => (await mesh.connections()).length === 0, { what: 'the first to end' });
   mesh.state.set(web.workload.uid, {
     kind: 'workload',
     workload: { ...web.workload, authorizationPolicies: ['demo/late'] },
@@ -401,7 +404,7 @@ test('a stopped pod ends its connections at once or lets them finish', async (t)
 test('connections go on when a certificate expires, new ones use its successor', async (t) => {
   const { mesh, client, web } = await podPair(t);
   await web.serve(8080, echo);
-  mesh.issue = { lifeMs: 8_000 };
+  mesh.issue = { lifeMs: 20_000 };
   const carried = await client.connect(web.ip, 8080);
   carried.write('a');
   await heard(carried);

@@ -5,7 +5,7 @@ import type { DnsMesh } from '../support/dns-mesh.ts';
 import { listenerSettings } from '../support/listener-kit.ts';
 import type { TestPod } from '../support/listener-kit.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
-import { readAll, readToEnd } from '../support/tunnel-kit.ts';
+import { readAll, readSocketToEnd } from '../support/tunnel-kit.ts';
 import { until } from '../support/until.ts';
 import { service } from '../support/workloads.ts';
 
@@ -109,7 +109,7 @@ test("the proxy's own port cannot be asked for, nor without the DNS proxy a name
   const { pod } = await start(t, { dns: null });
   const own = await pod.connect('127.0.0.1', 15_080);
   own.write(Buffer.of(5, 1, 0, 5, 1, 0, 1, 127, 0, 0, 1, 0x3a, 0xe8));
-  const granted = await readToEnd(own);
+  const granted = await readSocketToEnd(own);
   t.is(granted.bytes.length, 12);
   t.is(granted.end, 'reset');
   const byName = await pod.connect('127.0.0.1', 15_080);

@@ -21,13 +21,9 @@ export async function listenIn(netns: TestNetns, port: number): Promise<ChildPro
 export async function seizeTable(pod: TestNetns, chain?: string): Promise<() => Promise<void>> {
   const held = chain === undefined ? '' : `chain ${chain} { };`;
   const nft = pod.spawn('/usr/sbin/nft', ['-i'], { stdio: ['pipe', 'ignore', 'inherit'] });
+  // One line is one transaction: nobody's repair comes between.
   nft.stdin?.write(
-    [
-      'add table ip nat',
-      'delete table ip nat',
-      `add table ip nat { flags owner; ${held} }`,
-      '',
-    ].join('\n'),
+    `add table ip nat; delete table ip nat; add table ip nat { flags owner; ${held} }\n`,
   );
   await until(
     async () => (await pod.exec('/usr/sbin/nft', 'list', 'ruleset')).includes('flags owner'),

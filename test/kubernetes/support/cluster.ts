@@ -267,7 +267,8 @@ export class Cluster {
 
   /** Returns the finished requests of an account, `system:serviceaccount:…`, so far. */
   async audited(user: string): Promise<AuditedRequest[]> {
-    const lines = (await readFile(this.server.auditLog, 'utf8')).split('\n');
+    // Behind the last line break is a line that is being written.
+    const lines = (await readFile(this.server.auditLog, 'utf8')).split('\n').slice(0, -1);
     return lines.filter((line) => line.includes(`"${user}"`)).map(auditedRequest);
   }
 

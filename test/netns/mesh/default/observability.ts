@@ -106,13 +106,13 @@ meshTest(
       await ended;
     });
     const ask = async <T>(path: string): Promise<T> => {
-      const curl = [...inControl, 'curl', '-sS', '-m', '10', `http://${ADDRESS}/api/v1/${path}`];
+      const curl = [...inControl, 'curl', '-sS', '-m', '60', `http://${ADDRESS}/api/v1/${path}`];
       const { stdout } = await run('nsenter', curl, { maxBuffer: 64 * 1024 * 1024 });
       const answer = JSON.parse(stdout) as Answer<T>;
       if (answer.status !== 'success') throw new Error(`${path}: ${answer.error ?? ''}`);
       return answer.data;
     };
-    await mesh.exec('demo/client', 'curl', '-sS', '-m', '10', 'http://api/');
+    await mesh.exec('demo/client', 'curl', '-sS', '-m', '60', 'http://api/');
     await until(
       async () => {
         const { activeTargets } = await ask<{ activeTargets: { health: string }[] }>('targets');

@@ -97,7 +97,7 @@ test('new connections work while everything but the node proxies is dead', async
       ['demo-api-2', db.ip],
     ] as const) {
       const url = `http://${to}:8080/`;
-      const fresh = mesh.inNetns(from, 'curl', '-sS', '--max-time', '10', url);
+      const fresh = mesh.inNetns(from, 'curl', '-sS', '--max-time', '60', url);
       t.is((await fresh.exit).code, 0, `${from} → ${to}`);
     }
     await load.goesOn('without the others for longer');
