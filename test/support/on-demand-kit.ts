@@ -121,8 +121,9 @@ async function startNode(
   const { bus } = openBus(t, redis.config(`node-proxy.${name}`), 'node-proxy');
   const wanted = new WantSender({ log: capturedLog().log, add: (names) => bus.want(names) });
   let ready = false;
+  // Longer than any answer takes on a busy machine, the start of an ingester included.
   const onDemand =
-    settings === null ? null : { waitMs: 5_000, clusterId: 'Kubernetes', ...settings };
+    settings === null ? null : { waitMs: 120_000, clusterId: 'Kubernetes', ...settings };
   const state = new StateThread(
     {
       node: name,

@@ -69,7 +69,7 @@ test('of two writers only the holder of the lease writes', async (t) => {
 test('a lease that ran out goes on if nobody took it, and is lost if somebody did', async (t) => {
   const redis = await startTestRedis(t);
   const { bus, lines } = openBus(t, redis.config('xds-ingester'));
-  const lease = bus.lease('ingest', 'mesh', { ttlMs: 2_000, renewMs: 20 });
+  const lease = bus.lease('ingest', 'mesh', { ttlMs: 120_000, renewMs: 20 });
   await until(() => lease.held, { what: 'the lease' });
   const { token } = lease;
   const admin = redis.client();
@@ -258,13 +258,11 @@ test('20,000 rows are written and read again in slices', async (t) => {
 
 test('any replica may write a shared table', async (t) => {
   const redis = await startTestRedis(t);
-  const one = openBus(t, redis.config('policy-evaluator'), 'one').bus.sharedWriter(
-    'programs',
-    'mesh',
-  );
+  const first = openBus(t, redis.config('policy-evaluator'), 'one').bus;
+  const one = first.sharedWriter('programs', 'mesh');
   const two = openBus(t, redis.config('policy-evaluator'), 'two').bus;
   const other = two.sharedWriter('programs', 'mesh');
-  await until(() => two.connected, { what: 'Redis' });
+  await until(() => first.connected && two.connected, { what: 'Redis' });
   await other.apply([{ key: 'set-1', value: bytes('p1') }]);
   await one.apply([{ key: 'set-2', value: bytes('p2') }]);
   await other.apply([{ key: 'set-3', value: bytes('p3') }]);

@@ -341,13 +341,13 @@ test('a result is awaited across a Redis restart, and its absence ends in null',
   const answers = proxy.results(SIGNED_BOARD, node, signedSchema);
   await until(() => proxy.connected, { what: 'Redis' });
   t.is(await answers.wait('nothing', 50), null);
-  const waiting = answers.wait('late', 30_000);
+  const waiting = answers.wait('late', 120_000);
   await redis.kill();
   await until(() => !proxy.connected, { what: 'the loss' });
   await redis.start();
   const board = fetcher.results(SIGNED_BOARD, node, signedSchema);
   const body: Signed = { ok: true, chain: ['leaf', 'root'] };
-  await until(() => board.put('late', body, 5_000).then(() => true), { what: 'the answer' });
+  await until(() => board.put('late', body, 60_000).then(() => true), { what: 'the answer' });
   t.deepEqual(await waiting, body);
   const abort = new AbortController();
   const aborted = answers.wait('never', 30_000, abort.signal);

@@ -181,7 +181,7 @@ test('a response that is not acknowledged holds back the next; changes gather me
 
 test('many changes become one response', async (t) => {
   const kit = await createControlPlaneKit(t);
-  await kit.start({ PILOT_DEBOUNCE_AFTER: '4s', PILOT_DEBOUNCE_MAX: '60s' });
+  await kit.start({ PILOT_DEBOUNCE_AFTER: '10s', PILOT_DEBOUNCE_MAX: '60s' });
   await kit.api.apply('apiVersion: v1\nkind: Namespace\nmetadata: {name: demo}');
   const stream = openTestStream(t, await kit.target());
   stream.open(ADDRESS_TYPE);

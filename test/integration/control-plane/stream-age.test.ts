@@ -81,6 +81,13 @@ test('the greatest age is spread by a tenth', async (t) => {
     stream.open(ADDRESS_TYPE);
     stream.ack(await stream.response(ADDRESS_TYPE, 0));
   }
+  await until(
+    () =>
+      [...delta.streams()].every(
+        ({ subscriptions }) => subscriptions[ADDRESS_TYPE]?.outstanding === false,
+      ),
+    { what: 'their acknowledgements' },
+  );
   await clock.advance(539_999);
   t.is(delta.size, 20);
   await clock.advance(120_001);
@@ -94,14 +101,23 @@ test('a stream ends when its token is no longer valid; a new token resumes, the 
     [ADDRESS_TYPE, manyResources(2, 100)],
     [AUTHORIZATION_TYPE, manyResources(1, 100)],
   ]);
-  const { issuer, target, open, metrics } = await serveDelta(t, held, { clock });
+  const { delta, issuer, target, open, metrics } = await serveDelta(t, held, { clock });
   const mint = (): Promise<string> =>
     issuer.mint(nodeSubject('node-1'), { issuedAtMs: clock.now(), lifetimeMs: 600_000 });
   const tokenFile = join(await makeScratch('token'), 'token');
   const old = await mint();
   await writeFile(tokenFile, old);
   const follower = followDelta(t, () => open(tokenFile));
-  await until(() => follower.client.live, { what: 'the first stream' });
+  await until(
+    () =>
+      follower.client.live &&
+      [...delta.streams()].every(({ subscriptions }) =>
+        [ADDRESS_TYPE, AUTHORIZATION_TYPE].every(
+          (type) => subscriptions[type]?.outstanding === false,
+        ),
+      ),
+    { what: 'the first stream, and its acknowledgements' },
+  );
   await clock.advance(300_000);
   await writeFile(tokenFile, await mint());
   t.is(follower.subscribed(AUTHORIZATION_TYPE), 1);

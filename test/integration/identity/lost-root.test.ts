@@ -88,8 +88,8 @@ test('a root that is lost and brought back under load fails no connection', asyn
   const stores = storesOf(kit);
   await until(() => ask(kit, WEB, 60), { what: 'pods to be known' });
   const [web, api] = await Promise.all([
-    startCaNode(t, kit, { node: 'node-1', identity: WEB, bundlePath: kit.bundlePath, seconds: 12 }),
-    startCaNode(t, kit, { node: 'node-2', identity: API, bundlePath: kit.bundlePath, seconds: 12 }),
+    startCaNode(t, kit, { node: 'node-1', identity: WEB, bundlePath: kit.bundlePath, seconds: 30 }),
+    startCaNode(t, kit, { node: 'node-2', identity: API, bundlePath: kit.bundlePath, seconds: 30 }),
   ]);
   const handshakes = await startHandshakes(t, web, api);
   const renewed = async (what: string): Promise<void> => {
@@ -123,8 +123,8 @@ test('while the CA is away nothing fails until certificates expire, and then the
       node: 'node-1',
       identity: WEB,
       bundlePath: kit.bundlePath,
-      // Renewal is due after 6 s, so that the CA is away for two of its intervals.
-      seconds: 12,
+      // Renewal is due after 10 s, so that the CA is away for two of its intervals.
+      seconds: 20,
     }),
     startCaNode(t, kit, {
       node: 'node-2',

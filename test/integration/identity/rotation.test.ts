@@ -142,7 +142,7 @@ test('a rotation that is given up while the CA checks it does not begin anew', a
 test('a CA that is killed in every step of a rotation goes on with it, and no connection fails', async (t) => {
   const kit = await createCaKit(t, { pods: PODS });
   // Long enough that a step is met before it ends.
-  const settleMs = 3_000;
+  const settleMs = 6_000;
   let ca = await startCaProcess(t, kit, settleMs);
   const stores = storesOf(kit);
   const [old] = await rootsIn(kit.bundlePath);

@@ -85,7 +85,10 @@ test.serial(
       what: 'the address, once Redis and an ingester are back',
       timeoutMs: 30_000,
     });
-    t.is(await node.at('10.96.0.10'), 'demo/web');
+    const back = await until(() => node.at('10.96.0.10').catch(() => null), {
+      what: 'the service, which the new ingester was not asked for yet',
+    });
+    t.is(back, 'demo/web');
   },
 );
 
