@@ -2,7 +2,7 @@
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { access, mkdir, readFile, rename, rm } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { processEnvironment } from '../../lib/config/env.ts';
 import type { Environment } from '../../lib/config/env.ts';
@@ -34,12 +34,20 @@ export interface GoSource {
   readonly timeoutMs: number;
 }
 
-/** Builds a program. Does not throw when the machine lacks something. */
+/** Builds under way in this process, by the program's path. */
+const builds = new Map<string, Promise<GoProgram>>();
+
+/** Builds a program, once for all who ask at the same time. Does not throw when the machine lacks something. */
 export async function buildGoProgram(source: GoSource): Promise<GoProgram> {
-  const cache = join(CACHE, source.cache);
-  const program = join(cache, `${source.name}-${await digest(source)}`);
+  const program = join(CACHE, source.cache, `${source.name}-${await digest(source)}`);
+  const build = builds.get(program) ?? buildAt(program, source);
+  builds.set(program, build);
+  return build;
+}
+
+async function buildAt(program: string, source: GoSource): Promise<GoProgram> {
   if (await exists(program)) return { path: program };
-  await mkdir(cache, { recursive: true });
+  await mkdir(dirname(program), { recursive: true });
   // Build under a temporary name, so that an interrupted build leaves no partial program.
   const fresh = `${program}.${process.pid}`;
   const { ldflags, tags } = source;
