@@ -34,7 +34,7 @@ export interface GoSource {
   readonly timeoutMs: number;
 }
 
-/** Builds under way in this process, by the program's path. */
+/** Builds that this process has begun, by the path of the program. */
 const builds = new Map<string, Promise<GoProgram>>();
 
 /** Builds a program, once for all who ask at the same time. Does not throw when the machine lacks something. */
