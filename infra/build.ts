@@ -27,7 +27,7 @@ const ENTRIES = [
 const SOURCES = ['lib', 'services', 'workers', 'proto/gen', 'package-lock.json', 'infra/build.ts'];
 const SOURCE_FILE = /\.[cm]?[jt]s$|package-lock\.json$/;
 
-/** What packages that are no modules of ECMAScript expect to find. */
+/** Gives CommonJS packages the `require` that they expect. */
 const BANNER =
   "import { createRequire as createRequireOfBuild } from 'node:module'; const require = createRequireOfBuild(import.meta.url);";
 
