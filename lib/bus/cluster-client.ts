@@ -1,6 +1,7 @@
 import { Cluster } from 'ioredis';
 import type { ClusterNode, ClusterOptions, Command, Redis } from 'ioredis';
 import { errorText } from '../errors/mesh-error.ts';
+import { Copies } from './copies.ts';
 
 /** Options of a cluster client, with those of ioredis. */
 export interface ClusterClientOptions {
@@ -29,6 +30,7 @@ export class ClusterClient extends Cluster<'legacy'> {
   readonly #given: ClusterClientOptions;
   /** Slot → its master when last looked. */
   readonly #owners = new Map<number, string>();
+  readonly #copies = new Copies();
   #linked = false;
   #checking = false;
   #attempts = 0;
@@ -78,6 +80,7 @@ export class ClusterClient extends Cluster<'legacy'> {
       if (this.#timer !== null) clearTimeout(this.#timer);
     }
     super.disconnect(reconnect);
+    if (!reconnect) this.#copies.end();
   }
 
   /**
@@ -87,12 +90,14 @@ export class ClusterClient extends Cluster<'legacy'> {
   override duplicate(nodes: ClusterNode[] = [], override: ClusterOptions = {}): never {
     const { redisOptions, ...options } = override;
     const given = this.#given;
-    return new ClusterClient({
+    const copy = new ClusterClient({
       ...given,
       nodes: nodes.length > 0 ? nodes : given.nodes,
       options: { ...given.options, ...options },
       serverOptions: { ...given.serverOptions, ...redisOptions },
-    }) as never;
+    });
+    this.#copies.add(copy);
+    return copy as never;
   }
 
   #learn(command: Command): void {

@@ -1,11 +1,11 @@
 import { readFileSync } from 'node:fs';
-import { Redis } from 'ioredis';
-import type { RedisOptions } from 'ioredis';
+import type { Redis, RedisOptions } from 'ioredis';
 import { MeshError, asMeshError, errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
 import { ClusterClient } from './cluster-client.ts';
 import type { BusConfig, RedisEndpoint } from './config.ts';
 import { BLOCKING_SILENCE_MS, CLUSTER_RETRIES_MAX, COMMAND_TIMEOUT_MS } from './limits.ts';
+import { ServerClient } from './server-client.ts';
 
 /** Purpose of a connection. Blocking reads and subscriptions never share a connection with commands. */
 export type ConnectionPurpose = 'commands' | 'blocking' | 'subscriptions' | 'producer' | 'consumer';
@@ -70,7 +70,7 @@ function createServerClient(
   common: RedisOptions,
   log: Logger,
 ): Redis {
-  return new Redis({
+  return new ServerClient({
     ...endpointOptions(config, endpoint),
     ...common,
     enableOfflineQueue: false,
