@@ -1,7 +1,7 @@
 /** Events of a client that is about to connect, or has just done so. */
 const CONNECTING = ['connecting', 'connect', 'reconnecting'] as const;
 
-/** What {@link Copies} needs of a client. */
+/** The part of a client that {@link Copies} needs. */
 interface Endable {
   on(event: string, listener: () => void): unknown;
   disconnect(): void;

@@ -20,6 +20,7 @@ import { servePassthrough } from './plain/passthrough-inbound.ts';
 import type { PodContext } from './thread-context.ts';
 import { PodPolicy } from './policy.ts';
 import { serveSocks } from './plain/socks5.ts';
+import { RecentOfPod } from './telemetry/recent-connections.ts';
 import type { ConnectionRecord } from './protocol/connections.ts';
 import type { PodInfo, PodTask } from './protocol/control.ts';
 import { NameLookups } from './dns/endpoint-names.ts';
@@ -46,6 +47,7 @@ export class Pod implements PodContext {
   readonly #socksPool: TunnelPool | null;
   readonly #listeners: Listener[] = [];
   readonly #live = new Roster<Connection>();
+  readonly #recent: RecentOfPod;
   readonly #tunnels = new Set<ServerTunnel>();
   #transparent = false;
   #migrates = false;
@@ -66,6 +68,7 @@ export class Pod implements PodContext {
     this.#unwatch = thread.state.watch(task.pod);
     this.admission = new Admission(thread.admission, thread.budget);
     this.bytes = thread.held.open();
+    this.#recent = new RecentOfPod(thread.recent, task.pod.uid, thread.clock);
     this.#denials = new DenialLines(task.pod.uid, thread.log, thread.gate);
     this.policy = new PodPolicy({
       pod: task.pod,
@@ -164,7 +167,7 @@ export class Pod implements PodContext {
     this.#live.delete(connection);
     this.#endedBytes += connection.bytes;
     connection.finish(error === null ? null : asMeshError(error, 'UPSTREAM_CONNECT'));
-    this.thread.recent.add(connection, this.pod.uid);
+    this.#recent.add(connection);
     this.#endWhenIdle();
   }
 

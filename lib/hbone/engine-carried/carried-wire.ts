@@ -1,3 +1,4 @@
+import { ById } from '../../collections/by-id.ts';
 import { CarriedLink, LINK_CAUSE, STREAM_CAUSE } from '../../linux/carry.ts';
 import type { CarryLinkOptions, LinkReceiver, StreamEnded } from '../../linux/carry.ts';
 import { isOrdinaryEnd } from '../../net/bidi-copy.ts';
@@ -10,7 +11,6 @@ import {
 } from '../engine-framing/frames.ts';
 import type { PeerSettings } from '../engine-framing/peer-settings.ts';
 import { ENDED, breach } from '../engine-framing/resets.ts';
-import { LiveStreams } from '../engine-framing/stream-index.ts';
 import type { Wire, WireHost } from '../engine-framing/wire.ts';
 import type { TunnelStream } from '../engine.ts';
 import type { PeerHeaders } from '../peer-text.ts';
@@ -37,14 +37,14 @@ const NEVER_CARRIED: StreamEnded = {
 
 /** Has a native thread move the bytes of a connection. Frames other than DATA and WINDOW_UPDATE come and go as bytes. */
 export class CarriedWire implements Wire, LinkReceiver {
-  readonly live = new LiveStreams<CarriedStream>();
+  readonly live = new ById<CarriedStream>();
   destroyed = false;
   readonly #host: WireHost;
   readonly #link: CarriedLink;
   readonly #isServer: boolean;
   readonly #ignorePressure: () => void;
-  /** Streams whose end the thread has not reported yet, by id. */
-  readonly #carried = new Map<number, CarriedStream>();
+  /** Streams whose end the thread has not reported yet. */
+  readonly #carried = new ById<CarriedStream>();
   #isGone = false;
   #queued = 0;
   #received = 0;
@@ -80,7 +80,7 @@ export class CarriedWire implements Wire, LinkReceiver {
     const stream = new CarriedStream(id, this.#host, this.#link);
     if (!this.#isServer) this.#link.open(id);
     this.live.add(stream);
-    this.#carried.set(id, stream);
+    this.#carried.add(stream);
     return stream;
   }
 
@@ -129,10 +129,9 @@ export class CarriedWire implements Wire, LinkReceiver {
   }
 
   ended(id: number, end: StreamEnded): void {
-    const stream = this.#carried.get(id);
+    const stream = this.#carried.delete(id);
     // The session has refused the request.
     if (stream === undefined) return;
-    this.#carried.delete(id);
     stream.ended(end);
     if (!stream.over) this.#judge(stream, end);
   }
@@ -174,10 +173,10 @@ export class CarriedWire implements Wire, LinkReceiver {
     this.#ignorePressure();
     const failure = linkFailure(cause, detail, errno);
     if (failure !== null) this.#host.failed(failure);
-    for (const [id, stream] of this.#carried) {
+    for (const stream of this.#carried) {
       if (stream.delivers) continue;
       // It was opened while the link ended.
-      this.#carried.delete(id);
+      this.#carried.delete(stream.id);
       stream.ended(NEVER_CARRIED);
     }
     this.#host.gone();

@@ -1,3 +1,4 @@
+import { ById } from '../../collections/by-id.ts';
 import type { TLSSocket } from 'node:tls';
 import type { TunnelStream } from '../engine.ts';
 import type { PeerHeaders } from '../peer-text.ts';
@@ -20,7 +21,6 @@ import type { ReceiveWindows } from './receive-windows.ts';
 import { ENDED } from './resets.ts';
 import { FramedStream } from './stream.ts';
 import type { StreamHost } from './stream.ts';
-import { LiveStreams } from './stream-index.ts';
 import { FramedTunnelStream } from './tunnel-stream.ts';
 import type { Wire, WireHost } from './wire.ts';
 
@@ -34,7 +34,7 @@ export interface FrameLimits {
 
 /** Moves the bytes of a connection in this thread, over node:tls (RFC 9113 §5, §6.1, §6.9). */
 export class FramedWire implements Wire, FrameReceiver, StreamHost {
-  readonly live = new LiveStreams<FramedStream>();
+  readonly live = new ById<FramedStream>();
   readonly output: Output;
   readonly #socket: TLSSocket;
   readonly #host: WireHost;

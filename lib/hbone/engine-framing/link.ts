@@ -38,7 +38,7 @@ import { PeerSettings } from './peer-settings.ts';
 import { Pings } from './pings.ts';
 import { ReceiveWindows } from './receive-windows.ts';
 import type { StreamOver } from './resets.ts';
-import type { StreamEnd } from './stream-index.ts';
+import type { StreamEnd } from './ended-streams.ts';
 import { SessionTimers } from '../session-timers.ts';
 import type { SessionStream, Wire, WireHost, WireMaker } from './wire.ts';
 

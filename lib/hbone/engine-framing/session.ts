@@ -6,8 +6,8 @@ import type { FieldList } from './hpack-decoder.ts';
 import { FramingLink } from './link.ts';
 import { breach, endByReset } from './resets.ts';
 import type { StreamOver } from './resets.ts';
-import { EndedStreams } from './stream-index.ts';
-import type { StreamEnd } from './stream-index.ts';
+import { EndedStreams } from './ended-streams.ts';
+import type { StreamEnd } from './ended-streams.ts';
 import type { OpenStreams, SessionStream, WireHost } from './wire.ts';
 
 const PRIORITY_BYTES = 5;

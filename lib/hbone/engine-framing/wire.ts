@@ -9,7 +9,7 @@ import type { FieldList } from './hpack-decoder.ts';
 import type { PeerSettings } from './peer-settings.ts';
 import type { ReceiveWindows } from './receive-windows.ts';
 import type { StreamOver } from './resets.ts';
-import type { StreamEnd } from './stream-index.ts';
+import type { StreamEnd } from './ended-streams.ts';
 
 /** A stream without its bytes. */
 export interface SessionStream {

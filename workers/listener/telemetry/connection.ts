@@ -76,6 +76,11 @@ export class Connection implements Listed {
     return this.#cut;
   }
 
+  /** Whether it ended other than by its two sides. */
+  get failed(): boolean {
+    return this.#end !== null && this.#end.flag !== '-';
+  }
+
   /** The current facts. */
   get facts(): ConnectionFacts {
     return this.#facts;

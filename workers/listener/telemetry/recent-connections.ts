@@ -1,5 +1,7 @@
+import { TokenBucket } from '../../../lib/async/token-bucket.ts';
+import type { Clock } from '../../../lib/clock/clock.ts';
 import type { Connection } from './connection.ts';
-import { MAX_RECENT_CONNECTIONS } from '../limits.ts';
+import { MAX_RECENT_CONNECTIONS, RECENT_OF_POD } from '../limits.ts';
 import type { ConnectionRecord } from '../protocol/connections.ts';
 
 /** The last connections that ended on a thread, whatever the access log lets through. */
@@ -22,5 +24,26 @@ export class RecentConnections {
   *records(withLines = false): Generator<ConnectionRecord> {
     const now = [...this.#ring];
     for (const { connection, podUid } of now) yield connection.record(podUid, withLines);
+  }
+}
+
+/**
+ * One pod's share of the last connections: those that failed, and {@link RECENT_OF_POD} of the others. A busy pod leaves room for
+ * others, and V8 need not move each of its connections to the old generation.
+ */
+export class RecentOfPod {
+  readonly #recent: RecentConnections;
+  readonly #podUid: string;
+  readonly #others: TokenBucket;
+
+  constructor(recent: RecentConnections, podUid: string, clock: Clock) {
+    this.#recent = recent;
+    this.#podUid = podUid;
+    this.#others = new TokenBucket(clock, RECENT_OF_POD);
+  }
+
+  /** Keeps a finished connection if it is one of the share. */
+  add(connection: Connection): void {
+    if (connection.failed || this.#others.spend()) this.#recent.add(connection, this.#podUid);
   }
 }

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { EndedStreams } from '../../../../lib/hbone/engine-framing/stream-index.ts';
+import { EndedStreams } from '../../../../lib/hbone/engine-framing/ended-streams.ts';
 import { MAX_REMEMBERED_STREAMS } from '../../../../lib/hbone/engine-framing/limits.ts';
 
 test('remembers how streams ended, the last word where there is more than one', (t) => {

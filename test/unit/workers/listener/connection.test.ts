@@ -6,8 +6,12 @@ import { trafficKit } from '../../../support/series.ts';
 import type { Copy, CopyCounts } from '../../../../lib/net/bidi-copy.ts';
 import { Connection } from '../../../../workers/listener/telemetry/connection.ts';
 import type { ConnectionFacts } from '../../../../workers/listener/telemetry/connection.ts';
+import { RECENT_OF_POD } from '../../../../workers/listener/limits.ts';
 import { responseFlag } from '../../../../workers/listener/telemetry/response-flag.ts';
-import { RecentConnections } from '../../../../workers/listener/telemetry/recent-connections.ts';
+import {
+  RecentConnections,
+  RecentOfPod,
+} from '../../../../workers/listener/telemetry/recent-connections.ts';
 import { ThreadMetrics } from '../../../../workers/listener/telemetry/thread-metrics.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 import { outboundFacts } from '../../../support/pod-policy.ts';
@@ -197,6 +201,27 @@ test('only the last ended connections are kept', (t) => {
   }
   const sources = [...recent.records()].map(({ source }) => source);
   t.deepEqual(sources.sort(), ['10.0.0.1:2', '10.0.0.1:3']);
+});
+
+test('a busy pod has some of its connections kept, and all that failed', async (t) => {
+  const { all, clock } = sinks();
+  const recent = new RecentConnections(200);
+  const ofPod = new RecentOfPod(recent, 'u', clock);
+  const end = (count: number, error: MeshError | null): void => {
+    for (let index = 0; index < count; index += 1) {
+      const connection = new Connection(facts, all);
+      connection.finish(error);
+      ofPod.add(connection);
+    }
+  };
+  const kept = (): number => [...recent.records()].length;
+  end(100, null);
+  t.is(kept(), RECENT_OF_POD.burst);
+  end(5, new MeshError('UPSTREAM_CONNECT', 'refused'));
+  t.is(kept(), RECENT_OF_POD.burst + 5);
+  await clock.advance(50);
+  end(100, null);
+  t.is(kept(), RECENT_OF_POD.burst + 5 + RECENT_OF_POD.perSecond / 20);
 });
 
 // spec: observability.md §2.1
