@@ -113,7 +113,7 @@ export function accessFields(facts: AccessFacts, end: AccessEnd | null): AccessF
   const put = (name: string, value: string | number): void => {
     fields[name] = value;
   };
-  tell({ text: put, number: put }, facts, end);
+  tell({ text: put, label: put, number: put }, facts, end);
   return fields;
 }
 
@@ -121,18 +121,18 @@ export function accessFields(facts: AccessFacts, end: AccessEnd | null): AccessF
 function tell(to: FieldSink, facts: AccessFacts, end: AccessEnd | null): void {
   const { source, destination } = facts;
   to.text('src.addr', source.address);
-  put(to, 'src.workload', source.workload);
-  put(to, 'src.namespace', source.namespace);
-  put(to, 'src.identity', source.identity);
-  put(to, 'src.cluster', source.cluster);
+  label(to, 'src.workload', source.workload);
+  label(to, 'src.namespace', source.namespace);
+  label(to, 'src.identity', source.identity);
+  label(to, 'src.cluster', source.cluster);
   to.text('dst.addr', destination.address);
   put(to, 'dst.hbone_addr', facts.hboneAddress);
-  put(to, 'dst.service', facts.serviceHostname);
-  put(to, 'dst.workload', destination.workload);
-  put(to, 'dst.namespace', destination.namespace);
-  put(to, 'dst.identity', destination.identity);
-  put(to, 'dst.cluster', destination.cluster);
-  to.text('direction', facts.direction);
+  label(to, 'dst.service', facts.serviceHostname);
+  label(to, 'dst.workload', destination.workload);
+  label(to, 'dst.namespace', destination.namespace);
+  label(to, 'dst.identity', destination.identity);
+  label(to, 'dst.cluster', destination.cluster);
+  to.label('direction', facts.direction);
   put(to, 'trace_id', facts.traceId);
   put(to, 'path', facts.path ?? null);
   if (end === null) return;
@@ -147,4 +147,8 @@ function tell(to: FieldSink, facts: AccessFacts, end: AccessEnd | null): void {
 
 function put(to: FieldSink, name: string, value: string | null): void {
   if (value !== null && value !== '') to.text(name, value);
+}
+
+function label(to: FieldSink, name: string, value: string | null): void {
+  if (value !== null && value !== '') to.label(name, value);
 }

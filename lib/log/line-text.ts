@@ -4,6 +4,8 @@ import { HEAD, microseconds, valueText } from './plain-format.ts';
 /** Takes the fields of a line, in order. Names come from code and need no escapes. */
 export interface FieldSink {
   text(name: string, value: string): void;
+  /** A text that many lines share, such as the name of a workload. */
+  label(name: string, value: string): void;
   /** A finite number. */
   number(name: string, value: number): void;
 }
@@ -35,7 +37,8 @@ export function jsonLines({ level, base, target, message }: LineParts): LineMake
   const head = `{"level":${quoted(level)},"time":"`;
   const who = JSON.stringify({ ...base, scope: target }).slice(1, -1);
   const tail = `,"message":${quoted(message)}}\n`;
-  return (time) => new JsonLine(`${head}${time}",${who}`, tail);
+  const labels = new Labels((name, value) => `,"${name}":${quoted(value)}`);
+  return (time) => new JsonLine(`${head}${time}",${who}`, tail, labels);
 }
 
 /** Makes lines of upstream's plain text. */
@@ -45,20 +48,58 @@ export function plainLines({ level, base, target, message }: LineParts): LineMak
     .filter(([name]) => !HEAD.has(name))
     .map(([name, value]) => `${name}=${valueText(name, value)}`)
     .join(' ');
-  return (time) => new PlainLine(`${microseconds(time)}${head}${who}`, who === '' ? '' : ' ');
+  const labels = new Labels((name, value) => `${name}=${valueText(name, value)}`);
+  return (time) =>
+    new PlainLine(`${microseconds(time)}${head}${who}`, who === '' ? '' : ' ', labels);
+}
+
+/** Values of one field whose text is kept, and their length. Peers can name some of them. */
+const LABELS_KEPT = 1_024;
+const LABEL_CHARACTERS = 256;
+
+/** The text of fields whose values return. A look at all their characters, for those to escape, costs more than the rest of a line. */
+class Labels {
+  readonly #known = new Map<string, Map<string, string>>();
+  readonly #make: (name: string, value: string) => string;
+
+  constructor(make: (name: string, value: string) => string) {
+    this.#make = make;
+  }
+
+  text(name: string, value: string): string {
+    if (value.length > LABEL_CHARACTERS) return this.#make(name, value);
+    let values = this.#known.get(name);
+    if (values === undefined) {
+      values = new Map();
+      this.#known.set(name, values);
+    }
+    let text = values.get(value);
+    if (text === undefined) {
+      if (values.size === LABELS_KEPT) values.clear();
+      text = this.#make(name, value);
+      values.set(value, text);
+    }
+    return text;
+  }
 }
 
 class JsonLine implements LineText {
   #text: string;
   readonly #tail: string;
+  readonly #labels: Labels;
 
-  constructor(head: string, tail: string) {
+  constructor(head: string, tail: string, labels: Labels) {
     this.#text = head;
     this.#tail = tail;
+    this.#labels = labels;
   }
 
   text(name: string, value: string): void {
     this.#text += `,"${name}":${quoted(value)}`;
+  }
+
+  label(name: string, value: string): void {
+    this.#text += this.#labels.text(name, value);
   }
 
   number(name: string, value: number): void {
@@ -73,14 +114,21 @@ class JsonLine implements LineText {
 class PlainLine implements LineText {
   #text: string;
   #gap: string;
+  readonly #labels: Labels;
 
-  constructor(head: string, gap: string) {
+  constructor(head: string, gap: string, labels: Labels) {
     this.#text = head;
     this.#gap = gap;
+    this.#labels = labels;
   }
 
   text(name: string, value: string): void {
     this.#text += `${this.#gap}${name}=${valueText(name, value)}`;
+    this.#gap = ' ';
+  }
+
+  label(name: string, value: string): void {
+    this.#text += this.#gap + this.#labels.text(name, value);
     this.#gap = ' ';
   }
 

@@ -1,4 +1,5 @@
 /** Decides on inbound connections, as far as no socket is needed (docs/spec/dataplane.md §7.2 to §7.6 and §8). Pure. */
+import { leadsToPort } from './served-ports.ts';
 import { formatHostPort, ipFamily, tryParseHostPort } from '../net/address.ts';
 import type { ErrorCode } from '../errors/codes.ts';
 import { Lookups, serviceByAddress, serviceByHostname, workloadOf } from './lookups.ts';
@@ -144,10 +145,7 @@ export function telemetryService(
 ): Service | null {
   const named = candidates.find((service) => service.hostname === forwardedHost);
   if (named !== undefined) return named;
-  const serves = (service: Service): boolean =>
-    Object.values(service.ports).includes(port) ||
-    Object.values(workload.services[serviceKey(service)] ?? {}).includes(port);
-  return candidates.find(serves) ?? null;
+  return candidates.find((service) => leadsToPort(service, workload, port)) ?? null;
 }
 
 /** Returns the single waypoint of the owner of the address; null without one, undefined when the view cannot tell yet. */

@@ -2,7 +2,7 @@
 import { Lookups, workloadOf } from './lookups.ts';
 import type { Need } from './lookups.ts';
 import type { GatewayAddress, Service, Workload } from './model.ts';
-import { serviceKey } from './model.ts';
+import { leadsToPort } from './served-ports.ts';
 import type { MeshView } from './view.ts';
 import { describeGateway, gatewayKey, referencedService } from './waypoint.ts';
 import { workloadIdentity } from '../net/spiffe.ts';
@@ -64,20 +64,15 @@ function demandedOf({
   forwardedHost,
 }: Arrived): readonly GatewayAddress[] {
   const addressed = services.find(
-    (service) => service.hostname === forwardedHost && leadsToPort(service, workload, port),
+    (service) => service.hostname === forwardedHost && mayBeAddressed(service, workload, port),
   );
   if (addressed !== undefined) return waypointsOf(addressed);
   return workload.waypoint === null ? [] : [workload.waypoint];
 }
 
-/** Returns true when the service leads to the port; the client cannot have addressed another one. */
-function leadsToPort(service: Service, workload: Workload, port: number): boolean {
-  const own = workload.services[serviceKey(service)] ?? {};
-  return (
-    workload.applicationTunnel !== null ||
-    Object.values(service.ports).includes(port) ||
-    Object.values(own).includes(port)
-  );
+/** Returns true when a client that came by this port may have addressed the service. */
+function mayBeAddressed(service: Service, workload: Workload, port: number): boolean {
+  return workload.applicationTunnel !== null || leadsToPort(service, workload, port);
 }
 
 function hasWaypoint({ waypoint, weightedWaypoints }: Service): boolean {

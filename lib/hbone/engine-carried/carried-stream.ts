@@ -24,7 +24,7 @@ export class CarriedStream implements SessionStream {
   /** Whether the thread was told to reset it. */
   isReset = false;
   onHead: ((list: FieldList) => void) | null = null;
-  onOver: (() => void) | null = null;
+  #onOver: (() => void) | null = null;
   readonly #host: WireHost;
   readonly #link: CarriedLink;
   #localEnded = false;
@@ -77,6 +77,11 @@ export class CarriedStream implements SessionStream {
     this.#settle();
   }
 
+  listen(onOver: (() => void) | null, onHead: ((list: FieldList) => void) | null): void {
+    this.#onOver = onOver;
+    this.onHead = onHead;
+  }
+
   expect(bytes: number): void {
     this.#link.expect(this.id, bytes);
   }
@@ -109,8 +114,8 @@ export class CarriedStream implements SessionStream {
     if (this.#end === null && !isKnown && !this.#host.over) {
       this.#link.reset(this.id, errorCode.cancel);
     }
-    this.onOver?.();
-    this.onOver = null;
+    this.#onOver?.();
+    this.#onOver = null;
     this.#settle();
   }
 

@@ -123,8 +123,7 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
   #expectAnswer(stream: SessionStream, { authority }: OpenRequest, opening: Opening): void {
     const settle = (): void => {
       this.#limits.done(awaited);
-      stream.onHead = null;
-      stream.onOver = null;
+      stream.listen(null, null);
     };
     const failed = (error: MeshError): void => {
       settle();
@@ -141,8 +140,8 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
       );
       stream.reset(errorCode.cancel);
     });
-    stream.onOver = () => failed(this.#unanswered(stream));
-    stream.onHead = (list) => {
+    const onOver = (): void => failed(this.#unanswered(stream));
+    const onHead = (list: FieldList): void => {
       const answer = this.#answerOf(list);
       if (typeof answer === 'string') {
         failed(new MeshError('TUNNEL_PROTOCOL', `the peer's answer has ${answer}`));
@@ -159,6 +158,7 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
         });
       }
     };
+    stream.listen(onOver, onHead);
   }
 
   /** Reads an answer, or tells what is wrong with it. */

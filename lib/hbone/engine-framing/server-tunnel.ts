@@ -149,10 +149,11 @@ export class FramingServerTunnel extends FramingSession implements ServerTunnel 
       stream.remoteEnd();
     }
     const request = new FramedRequest(this, stream, head);
-    stream.onOver = () => {
+    const onOver = (): void => {
       if (!request.answered) this.#abandoned();
       request.over();
     };
+    stream.listen(onOver, null);
     this.#undecided += 1;
     serveRequest(this.#serve, request, this, () => {
       this.#undecided -= 1;

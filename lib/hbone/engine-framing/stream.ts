@@ -67,8 +67,7 @@ export class FramedStream implements Outgoing, SessionStream {
   resetCode: number | null = null;
   /** Takes header lists while an answer is awaited. Without it they are trailers. */
   onHead: ((list: FieldList) => void) | null = null;
-  /** Called when the stream is over, before its sink. */
-  onOver: (() => void) | null = null;
+  #onOver: (() => void) | null = null;
   readonly #host: StreamHost;
   #windowSize: number;
   #sink: StreamSink | null = null;
@@ -100,6 +99,11 @@ export class FramedStream implements Outgoing, SessionStream {
     this.sendWindow = windows.send;
     this.receiveWindow = windows.receive;
     this.#windowSize = windows.receive;
+  }
+
+  listen(onOver: (() => void) | null, onHead: ((list: FieldList) => void) | null): void {
+    this.#onOver = onOver;
+    this.onHead = onHead;
   }
 
   expect(bytes: number): void {
@@ -204,8 +208,8 @@ export class FramedStream implements Outgoing, SessionStream {
     this.#host.bytes.charge(-this.waiting);
     this.waiting = 0;
     this.ending = false;
-    this.onOver?.();
-    this.onOver = null;
+    this.#onOver?.();
+    this.#onOver = null;
     this.#deliver();
   }
 

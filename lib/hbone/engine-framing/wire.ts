@@ -21,9 +21,12 @@ export interface SessionStream {
   /** Whether the peer's END_STREAM is known to have come. */
   readonly remoteEnded: boolean;
   /** Takes header lists while an answer is awaited. Without it they are trailers. */
-  onHead: ((list: FieldList) => void) | null;
-  /** Called when the stream is over, before the reader of its bytes. */
-  onOver: (() => void) | null;
+  readonly onHead: ((list: FieldList) => void) | null;
+  /**
+   * Sets `onHead`, and `onOver`, which is called when the stream is over, before the reader of its bytes. A method, because V8 makes a
+   * function that is assigned to a property in the old generation, and frees nothing that it refers to before the next full collection.
+   */
+  listen(onOver: (() => void) | null, onHead: ((list: FieldList) => void) | null): void;
   /** Lends the stream the socket that it will be joined with, once the peer has answered 200. */
   lend?(client: RawSocket): void;
   /** The peer has announced so many bytes (content-length). */
