@@ -1,3 +1,4 @@
+import { cpus } from 'node:os';
 import type { Clock, Timer } from '../clock/clock.ts';
 import { errorText } from '../errors/mesh-error.ts';
 import { releaseFreeMemory, releaseProgramPages } from '../linux/process.ts';
@@ -19,6 +20,13 @@ const LEAST_DISTANCE_MS = 30_000;
 const WORKING_DISTANCE_MS = 9_000;
 /** Time between two returns of free memory while the process is idle. Each costs some milliseconds of a pool thread. */
 const IDLE_DISTANCE_MS = 60_000;
+/**
+ * A machine whose processors idle for less than this share of the time is busy: all processes of a node collect the garbage of their
+ * start at about the same time, which takes seconds from those that work.
+ */
+const BUSY_IDLE_SHARE = 0.3;
+/** Longest wait of an idle process for a busy machine. */
+const BUSY_WAIT_MS = 60_000;
 /** An idle process makes garbage too; it is collected when the heap has grown by this much, once in one to four minutes. */
 const GROWN_BYTES = 2 << 20;
 
@@ -26,6 +34,8 @@ const GROWN_BYTES = 2 << 20;
 export interface Memory extends Collection {
   /** Returns the processor time that all threads have used so far. */
   cpuMs(): number;
+  /** Returns the share of the time since its last call for which the machine's processors were idle. */
+  idleShare(): number;
   /** Returns free memory of the C heaps to the kernel. */
   releaseFree(): Promise<void>;
   /** Drops pages of program files; resolves with their bytes. */
@@ -38,16 +48,38 @@ const own: Memory = {
     const { user, system } = process.cpuUsage();
     return (user + system) / 1_000;
   },
+  idleShare: idleShareSinceLast(),
   releaseFree: releaseFreeMemory,
   releasePages: releaseProgramPages,
 };
+
+/** The time of all processors of the machine so far, milliseconds. */
+function processorTimes(): { readonly idle: number; readonly all: number } {
+  let idle = 0;
+  let all = 0;
+  for (const { times } of cpus()) {
+    idle += times.idle;
+    all += times.idle + times.user + times.nice + times.sys + times.irq;
+  }
+  return { idle, all };
+}
+
+function idleShareSinceLast(): () => number {
+  let last = processorTimes();
+  return () => {
+    const now = processorTimes();
+    const share = (now.idle - last.idle) / Math.max(1, now.all - last.all);
+    last = now;
+    return share;
+  };
+}
 
 /**
  * Returns memory that a process does not use. An idle one first collects the garbage of the main thread and calls the listeners.
  * At the next check, when other threads have collected too, a pool thread returns free memory of the C heaps and pages of
  * program files. That happens twice after the start and after work, and again when the heap has grown. Free memory of the C heaps
  * is returned every minute anyway. The main thread stands still for 0.1 to 0.4 s; where it has some work, or a large heap, its
- * garbage is collected in small steps or not at all ({@link collectFitting}). While work goes on, only the pool thread's part is
+ * garbage is collected in small steps or not at all ({@link collectFitting}). An idle process waits up to a minute for a busy machine. While work goes on, only the pool thread's part is
  * done, after one collection in small steps of what the start left. A process that lacks the means for a step skips it, and logs
  * that once.
  */
@@ -72,6 +104,8 @@ export class IdleMemory {
   #lastFreeMs = -Infinity;
   /** Size of the heap after the last release. */
   #heapBytes = 0;
+  /** Since when a collection waits for a busy machine. */
+  #waitsMs: number | null = null;
   /** Garbage was collected; the next check returns the rest. */
   #half = false;
   #warned = false;
@@ -111,6 +145,7 @@ export class IdleMemory {
     const usedMs = cpuMs - this.#cpuMs;
     this.#cpuMs = cpuMs;
     const now = this.#clock.monotonic();
+    const idleShare = this.#memory.idleShare();
     if (this.#half) {
       // The collection, here and in other threads, does not count as work.
       this.#half = false;
@@ -134,6 +169,11 @@ export class IdleMemory {
       if (now - this.#lastFreeMs >= IDLE_DISTANCE_MS) void this.#releaseFree(now);
       return;
     }
+    if (idleShare < BUSY_IDLE_SHARE) {
+      this.#waitsMs ??= now;
+      if (now - this.#waitsMs < BUSY_WAIT_MS) return;
+    }
+    this.#waitsMs = null;
     this.#again = this.#worked;
     this.#worked = false;
     this.#fresh = false;

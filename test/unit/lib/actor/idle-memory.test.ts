@@ -22,13 +22,13 @@ const twice = (round: readonly string[]): readonly string[] => [...round, ...rou
 
 /** Makes a fixture; `fail` names the step that fails. */
 function fixture(fail: string | null = null): {
-  load: { cpuMs: number; heapBytes: number };
+  load: { cpuMs: number; heapBytes: number; idleShare: number };
   idle: IdleMemory;
   clock: FakeClock;
   calls: string[];
   lines: string[];
 } {
-  const load = { cpuMs: 1_000, heapBytes: 40 * MIB };
+  const load = { cpuMs: 1_000, heapBytes: 40 * MIB, idleShare: 1 };
   const clock = new FakeClock();
   const calls: string[] = [];
   const lines: string[] = [];
@@ -39,6 +39,7 @@ function fixture(fail: string | null = null): {
   const doneLater = async (part: string): Promise<void> => done(part);
   const memory: Memory = {
     cpuMs: () => load.cpuMs,
+    idleShare: () => load.idleShare,
     check: () => undefined,
     heapBytes: () => load.heapBytes,
     collect: () => done('collect'),
@@ -63,6 +64,23 @@ test('memory is given back twice after the start, the garbage first', async (t) 
   idle.ready();
   await clock.advance(LONG_MS);
   t.deepEqual(calls, [...twice(ROUND), ...IDLE]);
+});
+
+test('an idle process waits for a busy machine, for a minute at most', async (t) => {
+  const { idle, load, clock, calls } = fixture();
+  load.idleShare = 0.1;
+  idle.ready();
+  await clock.advance(LONG_MS);
+  t.deepEqual(calls, []);
+  load.idleShare = 0.5;
+  await clock.advance(LONG_MS);
+  t.deepEqual(calls, twice(ROUND));
+  load.idleShare = 0.1;
+  load.cpuMs += 500;
+  await clock.advance(LONG_MS);
+  t.deepEqual(calls, twice(ROUND));
+  await clock.advance(LONG_MS);
+  t.deepEqual(calls, [...twice(ROUND), ...ROUND]);
 });
 
 test('what C heaps have free is given back every minute while the process stays idle', async (t) => {
