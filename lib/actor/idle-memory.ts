@@ -24,7 +24,7 @@ const IDLE_DISTANCE_MS = 60_000;
  * A machine whose processors idle for less than this share of the time is busy: all processes of a node collect the garbage of their
  * start at about the same time, which takes seconds from those that work.
  */
-const BUSY_IDLE_SHARE = 0.3;
+const BUSY_IDLE_SHARE = 0.7;
 /** Longest wait of an idle process for a busy machine. */
 const BUSY_WAIT_MS = 60_000;
 /** An idle process makes garbage too; it is collected when the heap has grown by this much, once in one to four minutes. */

@@ -72,7 +72,7 @@ test('an idle process waits for a busy machine, for a minute at most', async (t)
   idle.ready();
   await clock.advance(LONG_MS);
   t.deepEqual(calls, []);
-  load.idleShare = 0.5;
+  load.idleShare = 0.9;
   await clock.advance(LONG_MS);
   t.deepEqual(calls, twice(ROUND));
   load.idleShare = 0.1;
