@@ -1,5 +1,5 @@
 /** Events of a client that is about to connect, or has just done so. */
-const CONNECTING = ['connecting', 'connect', 'reconnecting'] as const;
+const CONNECTING = ['connecting', 'connect', 'ready', 'reconnecting'] as const;
 
 /** The part of a client that {@link Copies} needs. */
 interface Endable {
@@ -19,7 +19,7 @@ export class Copies {
     this.#copies.push(copy);
   }
 
-  /** Disconnects all copies for good. */
+  /** Disconnects all copies that were added, for good. */
   end(): void {
     for (const copy of this.#copies.splice(0)) {
       // Its owner no longer listens, and ioredis would print its errors.

@@ -39,12 +39,12 @@ const { values } = parseArgs({
     clients: { type: 'string', default: '10' },
     rate: { type: 'string', default: '100' },
     seconds: { type: 'string', default: '600' },
-    idle: { type: 'string', default: '40' },
+    idle: { type: 'string', default: '120' },
     istiod: { type: 'boolean', default: false },
   },
 });
 
-/** The default is longer than the shortest time between two releases of memory (lib/actor/idle-memory.ts). */
+/** The default is longer than the time between two releases of memory, also on a busy machine (lib/actor/idle-memory.ts). */
 const IDLE_MS = Number(values.idle) * 1_000;
 
 class LostError extends Error {}

@@ -91,8 +91,8 @@ export const MAX_PENDING_HANDSHAKES_PER_SOURCE = 200;
 /** Ended connections a thread can still tell of, about 1 kB each; `weft trace` looks within seconds. */
 export const MAX_RECENT_CONNECTIONS = 512;
 
-/** Connections of one pod that are among them though they did not fail: at once, and a second. */
-export const RECENT_OF_POD = { burst: 64, perSecond: 200 } as const;
+/** Connections of one pod that are among them though they did not fail: at once, and a second. Twice as many with those chosen by id. */
+export const RECENT_OF_POD = { burst: 32, perSecond: 100 } as const;
 
 /** About what a new connection costs a thread, and how many carried bytes cost one of the same, microseconds. */
 export const CONNECTION_COST = 300;

@@ -12,7 +12,7 @@ export interface FoundRecord {
 /** The records of one connection by its two proxies. */
 export interface TracedConnection {
   readonly source: FoundRecord;
-  /** Null when the other end is outside the mesh, or its proxy is away or no longer has the record. */
+  /** Null when the other end is outside the mesh, or its proxy is away or has no record of it. */
   readonly destination: FoundRecord | null;
 }
 
@@ -34,15 +34,24 @@ export function findConnection(
   const fitting = records
     .filter(({ record }) => fits(query, record))
     .sort((left, right) => newness(right.record) - newness(left.record));
-  const [source] = fitting;
-  if (source === undefined) return null;
-  const { traceId } = source.record;
+  const found = fitting.map((source) => ({ source, destination: otherEnd(source, records) }));
+  // A busy proxy keeps some of its ended connections only, and the two may have kept others.
+  const whole = found.find(
+    ({ source, destination }) => source.record.end === null || destination !== null,
+  );
+  return whole ?? found[0] ?? null;
+}
+
+function otherEnd(
+  { record: { traceId } }: FoundRecord,
+  records: readonly FoundRecord[],
+): FoundRecord | null {
+  if (traceId === null) return null;
   // A retried connect reached the other side more than once.
   const [destination] = records
     .filter(({ record }) => record.direction === 'inbound' && record.traceId === traceId)
-    .filter(() => traceId !== null)
     .sort((left, right) => right.record.openedAtMs - left.record.openedAtMs);
-  return { source, destination: destination ?? null };
+  return destination ?? null;
 }
 
 function fits({ from, to, toPod, client }: TraceQuery, record: ConnectionRecord): boolean {

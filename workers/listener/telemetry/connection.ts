@@ -56,6 +56,7 @@ export class Connection implements Listed {
   #policy: PolicyRecord | null = null;
   #cut: MeshError | null = null;
   #drained = false;
+  #told = false;
   #end: ConnectionEnd | null = null;
 
   /** `namespace` is that of the pod which owns the line, for the access log's filter. */
@@ -76,9 +77,9 @@ export class Connection implements Listed {
     return this.#cut;
   }
 
-  /** Whether it ended other than by its two sides. */
-  get failed(): boolean {
-    return this.#end !== null && this.#end.flag !== '-';
+  /** Whether its access line has a flag of a failure, or somebody asked for that line while the connection lived. */
+  get noteworthy(): boolean {
+    return this.#told || (this.#end !== null && this.#end.flag !== '-');
   }
 
   /** The current facts. */
@@ -184,6 +185,7 @@ export class Connection implements Listed {
   /** The connection as it is now; `withLine` adds its access line. */
   record(podUid: string, withLine = false): ConnectionRecord {
     const { facts } = this;
+    this.#told ||= withLine;
     return {
       podUid,
       direction: facts.direction,

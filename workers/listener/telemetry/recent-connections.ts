@@ -4,7 +4,7 @@ import type { Connection } from './connection.ts';
 import { MAX_RECENT_CONNECTIONS, RECENT_OF_POD } from '../limits.ts';
 import type { ConnectionRecord } from '../protocol/connections.ts';
 
-/** The last connections that ended on a thread, whatever the access log lets through. */
+/** The last ended connections that a thread was given to keep, whatever the access log lets through. */
 export class RecentConnections {
   readonly #max: number;
   readonly #ring: { readonly connection: Connection; readonly podUid: string }[] = [];
@@ -27,23 +27,36 @@ export class RecentConnections {
   }
 }
 
+/** A trace id with this end, one in sixteen, is kept by the proxies of both ends. */
+const SHARED_ID = /0$/;
+
 /**
- * One pod's share of the last connections: those that failed, and {@link RECENT_OF_POD} of the others. A busy pod leaves room for
+ * One pod's share of the last connections on a thread: those that failed or that somebody looked at, and {@link RECENT_OF_POD} of the
+ * others, of which half by their trace id, so that the proxy of the other end keeps the same. A busy pod leaves room for
  * others, and V8 need not move each of its connections to the old generation.
  */
 export class RecentOfPod {
   readonly #recent: RecentConnections;
   readonly #podUid: string;
-  readonly #others: TokenBucket;
+  readonly #any: TokenBucket;
+  readonly #shared: TokenBucket;
 
   constructor(recent: RecentConnections, podUid: string, clock: Clock) {
     this.#recent = recent;
     this.#podUid = podUid;
-    this.#others = new TokenBucket(clock, RECENT_OF_POD);
+    this.#any = new TokenBucket(clock, RECENT_OF_POD);
+    this.#shared = new TokenBucket(clock, RECENT_OF_POD);
   }
 
   /** Keeps a finished connection if it is one of the share. */
   add(connection: Connection): void {
-    if (connection.failed || this.#others.spend()) this.#recent.add(connection, this.#podUid);
+    if (connection.noteworthy || this.#isOneOfMany(connection)) {
+      this.#recent.add(connection, this.#podUid);
+    }
+  }
+
+  #isOneOfMany({ facts: { trace } }: Connection): boolean {
+    const isShared = trace !== undefined && trace !== null && SHARED_ID.test(trace.traceId);
+    return (isShared && this.#shared.spend()) || this.#any.spend();
   }
 }

@@ -203,25 +203,37 @@ test('only the last ended connections are kept', (t) => {
   t.deepEqual(sources.sort(), ['10.0.0.1:2', '10.0.0.1:3']);
 });
 
-test('a busy pod has some of its connections kept, and all that failed', async (t) => {
+test('a busy pod has some of its connections kept, and all that failed or were looked at', async (t) => {
   const { all, clock } = sinks();
-  const recent = new RecentConnections(200);
+  const recent = new RecentConnections(1_000);
   const ofPod = new RecentOfPod(recent, 'u', clock);
-  const end = (count: number, error: MeshError | null): void => {
+  const end = (count: number, of: Partial<typeof trace> = {}): void => {
     for (let index = 0; index < count; index += 1) {
-      const connection = new Connection(facts, all);
-      connection.finish(error);
+      const connection = new Connection({ ...facts, trace: { ...trace, ...of } }, all);
+      connection.finish(null);
       ofPod.add(connection);
     }
   };
   const kept = (): number => [...recent.records()].length;
-  end(100, null);
-  t.is(kept(), RECENT_OF_POD.burst);
-  end(5, new MeshError('UPSTREAM_CONNECT', 'refused'));
-  t.is(kept(), RECENT_OF_POD.burst + 5);
+  const { burst, perSecond } = RECENT_OF_POD;
+  end(100);
+  t.is(kept(), burst);
+  // Both ends of a connection choose it by its id.
+  end(20, { traceId: 'a0'.repeat(16) });
+  t.is(kept(), burst + 20);
+  end(100, { traceId: 'a0'.repeat(16) });
+  t.is(kept(), 2 * burst);
+  const failed = new Connection(facts, all);
+  failed.finish(new MeshError('UPSTREAM_CONNECT', 'refused'));
+  ofPod.add(failed);
+  const traced = new Connection(facts, all);
+  traced.record('u', true);
+  traced.finish(null);
+  ofPod.add(traced);
+  t.is(kept(), 2 * burst + 2);
   await clock.advance(50);
-  end(100, null);
-  t.is(kept(), RECENT_OF_POD.burst + 5 + RECENT_OF_POD.perSecond / 20);
+  end(100);
+  t.is(kept(), 2 * burst + 2 + perSecond / 20);
 });
 
 // spec: observability.md §2.1
