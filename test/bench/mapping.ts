@@ -154,7 +154,10 @@ const { values } = parseArgs({
   options: {
     pods: { type: 'string', default: '10000,100000' },
     // Those of the launcher.
-    flags: { type: 'string', default: '--max-semi-space-size=1' },
+    flags: {
+      type: 'string',
+      default: '--max-semi-space-size=1 --invocation-count-for-turbofan=30000',
+    },
     child: { type: 'boolean' },
   },
 });
