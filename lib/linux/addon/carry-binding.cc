@@ -135,7 +135,7 @@ napi_value carryOpen(napi_env env, napi_callback_info info) {
   }
   if (const int failed = mailbox->open(mailbox)) {
     releasePump(pump);
-    return throwErrno(env, "uv_async_init", failed);
+    return throwErrno(env, "pipe2", failed);
   }
   napi_value result = nullptr;
   napi_create_external(env, new Handle(mailbox), dropHandle, nullptr, &result);

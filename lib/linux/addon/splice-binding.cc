@@ -76,7 +76,7 @@ napi_value pumpOpen(napi_env env, napi_callback_info info) {
     return nullptr;
   }
   auto mailbox = std::make_shared<Mailbox>(env, arguments.value(0));
-  if (const int failed = mailbox->open(mailbox)) return throwErrno(env, "uv_async_init", failed);
+  if (const int failed = mailbox->open(mailbox)) return throwErrno(env, "pipe2", failed);
   napi_value result = nullptr;
   napi_create_external(env, new Handle(mailbox), dropHandle, nullptr, &result);
   return result;
