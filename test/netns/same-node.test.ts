@@ -273,6 +273,8 @@ test('a client that gives up while the destination decides leaves nothing behind
   await client.connect(web.ip, 8080);
   await until(async () => (await mesh.connections()).length === 2, { what: 'both to wait' });
   await mesh.stop(client);
+  // The word that the client is gone and that of the policies reach the thread by two ports, without an order.
+  await mesh.connections();
   mesh.state.set(web.workload.uid, { kind: 'workload', workload: web.workload });
   await until(async () => (await mesh.connections()).length === 0, { what: 'both to forget it' });
   const inbound = (await mesh.accessLines(4)).findLast((line) => line['direction'] === 'inbound');
