@@ -1,8 +1,10 @@
-import { readFileSync } from 'node:fs';
 import type { Clock, Timer } from '../clock/clock.ts';
 import { errorText } from '../errors/mesh-error.ts';
 import { releaseFreeMemory, releaseProgramPages } from '../linux/process.ts';
+import { processorTimes } from '../linux/processors.ts';
+import type { ProcessorTimes } from '../linux/processors.ts';
 import type { Logger } from '../log/logger.ts';
+import { BusyMachine } from './busy-machine.ts';
 import { OWN_COLLECTION, collectFitting } from './collector.ts';
 import type { Collection } from './collector.ts';
 
@@ -20,27 +22,14 @@ const LEAST_DISTANCE_MS = 30_000;
 const WORKING_DISTANCE_MS = 9_000;
 /** Time between two returns of free memory while the process is idle. Each costs some milliseconds of a pool thread. */
 const IDLE_DISTANCE_MS = 60_000;
-/**
- * A machine whose processors idle for less than this share of the time is busy: all processes of a node collect the garbage of their
- * start at about the same time, which takes seconds from those that work.
- */
-const BUSY_IDLE_SHARE = 0.7;
-/** Longest wait of an idle process for a busy machine, and up to half as long again: all that wait should not go on at once. */
-const BUSY_WAIT_MS = 60_000;
 /** An idle process makes garbage too; it is collected when the heap has grown by this much, once in one to four minutes. */
 const GROWN_BYTES = 2 << 20;
-
-/** The time of all processors of a machine. */
-export interface ProcessorTimes {
-  readonly idle: number;
-  readonly all: number;
-}
 
 /** Returns memory and measures work; tests replace it. */
 export interface Memory extends Collection {
   /** Returns the processor time that all threads have used so far. */
   cpuMs(): number;
-  /** Returns the time of the machine's processors so far, in ticks; null where it cannot be read. */
+  /** Returns the times of the machine's processors; null where they cannot be read. */
   processors(): ProcessorTimes | null;
   /** Returns free memory of the C heaps to the kernel. */
   releaseFree(): Promise<void>;
@@ -64,14 +53,15 @@ const own: Memory = {
  * At the next check, when other threads have collected too, a pool thread returns free memory of the C heaps and pages of
  * program files. That happens twice after the start and after work, and again when the heap has grown. Free memory of the C heaps
  * is returned every minute anyway. The main thread stands still for 0.1 to 0.4 s; where it has some work, or a large heap, its
- * garbage is collected in small steps or not at all ({@link collectFitting}). An idle process waits up to a minute and a half for a busy machine. While work goes on, only the pool thread's part is
- * done, after one collection in small steps of what the start left. A process that lacks the means for a step skips it, and logs
- * that once.
+ * garbage is collected in small steps or not at all ({@link collectFitting}). An idle process waits up to a minute and a half for a
+ * busy machine. While work goes on, only the pool thread's part is done, after one collection in small steps of what the start
+ * left. A process that lacks the means for a step skips it, and logs that once.
  */
 export class IdleMemory {
   readonly #clock: Clock;
   readonly #log: Logger;
   readonly #memory: Memory;
+  readonly #machine: BusyMachine;
   readonly #listeners: (() => void)[] = [];
   #starting: Timer | null = null;
   #timer: Timer | null = null;
@@ -89,12 +79,6 @@ export class IdleMemory {
   #lastFreeMs = -Infinity;
   /** Size of the heap after the last release. */
   #heapBytes = 0;
-  /** Since when a collection waits for a busy machine, and when it was last seen to be due. */
-  #waitsMs = -Infinity;
-  #dueMs = -Infinity;
-  /** The machine's processors at the last check at which a collection was due. */
-  #processors: ProcessorTimes | null = null;
-  readonly #busyWaitMs = BUSY_WAIT_MS * (1 + Math.random() / 2);
   /** Garbage was collected; the next check returns the rest. */
   #half = false;
   #warned = false;
@@ -103,6 +87,7 @@ export class IdleMemory {
     this.#clock = deps.clock;
     this.#log = deps.log;
     this.#memory = deps.memory ?? own;
+    this.#machine = new BusyMachine(() => this.#memory.processors(), CHECK_MS);
   }
 
   /** Calls `listener` at each release, after the main thread has collected its garbage. */
@@ -157,12 +142,12 @@ export class IdleMemory {
       if (now - this.#lastFreeMs >= IDLE_DISTANCE_MS) void this.#releaseFree(now);
       return;
     }
-    if (this.#waitsForMachine(now)) {
-      const sinceMs = Math.max(this.#lastFreeMs, this.#waitsMs);
+    if (this.#machine.holdsUp(now)) {
+      const sinceMs = Math.max(this.#lastFreeMs, this.#machine.sinceMs);
       if (now - sinceMs >= IDLE_DISTANCE_MS) void this.#releaseFree(now);
       return;
     }
-    this.#dueMs = -Infinity;
+    this.#machine.end();
     this.#again = this.#worked;
     this.#worked = false;
     this.#fresh = false;
@@ -174,19 +159,6 @@ export class IdleMemory {
     } catch (error) {
       this.#kept(error);
     }
-  }
-
-  /** Whether a collection that is due waits: for a second look at the machine, or because it is busy. */
-  #waitsForMachine(now: number): boolean {
-    // It was not due for long: this is another wait.
-    if (now - this.#dueMs > BUSY_WAIT_MS) this.#waitsMs = now;
-    const before = now - this.#dueMs > 2 * CHECK_MS ? null : this.#processors;
-    this.#dueMs = now;
-    const after = this.#memory.processors();
-    this.#processors = after;
-    if (after === null || now - this.#waitsMs >= this.#busyWaitMs) return false;
-    if (before === null || after.all <= before.all) return true;
-    return (after.idle - before.idle) / (after.all - before.all) < BUSY_IDLE_SHARE;
   }
 
   /**
@@ -223,19 +195,4 @@ export class IdleMemory {
     this.#log[this.#warned ? 'debug' : 'warn']({ error: errorText(error) }, 'host.memory-kept');
     this.#warned = true;
   }
-}
-
-/** The first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal. `os.cpus()` also reads a slow file for each processor. */
-function processorTimes(): ProcessorTimes | null {
-  let line: string | undefined;
-  try {
-    [line] = readFileSync('/proc/stat', 'utf8').split('\n', 1);
-  } catch {
-    // A sandbox may hide it; the process then takes the machine for idle.
-    return null;
-  }
-  const fields = line?.trim().split(/\s+/).slice(1, 9).map(Number) ?? [];
-  const idle = fields[3];
-  if (idle === undefined || fields.some(Number.isNaN)) return null;
-  return { idle, all: fields.reduce((sum, field) => sum + field, 0) };
 }

@@ -67,8 +67,8 @@ const WARM_SECONDS = 15;
 /** Private megabytes that an idle role may take: the node proxy, and each other one. */
 const PROXY_MB = 60;
 const ROLE_MB = 30;
-/** An idle actor has collected its garbage by then. */
-const IDLE_MS = 30_000;
+/** An idle actor has collected its garbage by then, also where it waited for a busy machine. */
+const IDLE_MS = 120_000;
 
 /** Selects the rows of this run. The short form runs one of each kind. */
 function plan(): readonly Measurement[] {

@@ -17,8 +17,8 @@ const SHARED_ACTORS = ['xds-ingester', 'policy-evaluator'] as const;
 const NODE_USER = 'node';
 /** Pods of the manifests. */
 const PODS = 3;
-/** The process counts itself as idle by then, also after the added pods, and has released unused memory. */
-const SETTLE_MS = 30_000;
+/** The process counts itself as idle by then, also after the added pods, and has released unused memory, also where it waited for a busy machine. */
+const SETTLE_MS = 120_000;
 /** The number of samples after that. Resident pages of the binary vary by megabytes while V8 compiles. */
 const LOOKS = 10;
 const LOOK_EVERY_MS = 10_000;
