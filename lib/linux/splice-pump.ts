@@ -2,6 +2,7 @@
  * Joins two TCP sockets in the kernel (addon/splice-*.cc). One thread of the process moves the bytes through a pipe for all
  * JavaScript threads; no byte passes through JavaScript.
  */
+import { ById } from '../collections/by-id.ts';
 import { MeshError } from '../errors/mesh-error.ts';
 import { callNative } from './native.ts';
 import type { PumpHandle, PumpStats } from './native.ts';
@@ -44,7 +45,7 @@ export interface Splice {
 const NO_BYTES: SpliceCounts = { fromA: 0, fromB: 0 };
 
 /** Splices of this thread that have not ended yet. */
-const running = new Map<number, RunningSplice>();
+const running = new ById<RunningSplice>();
 let handle: PumpHandle | null = null;
 
 /**
@@ -58,7 +59,7 @@ export function splicePump(a: SpliceEnd, b: SpliceEnd): Splice {
     return native.pumpStart(handle, a.fd, b.fd, ...first, a.read ?? null, b.read ?? null);
   });
   const splice = new RunningSplice(id);
-  running.set(id, splice);
+  running.add(splice);
   return splice;
 }
 
@@ -112,13 +113,13 @@ class RunningSplice implements Splice {
 
   get counts(): SpliceCounts {
     // Between the end and its event the pump no longer has the counts.
-    if (running.has(this.id)) this.#last = countSplice(this.id) ?? this.#last;
+    if (running.get(this.id) !== undefined) this.#last = countSplice(this.id) ?? this.#last;
     return this.#last;
   }
 
   abort(): void {
     this.#aborted = true;
-    if (running.has(this.id)) abortSplice(this.id);
+    if (running.get(this.id) !== undefined) abortSplice(this.id);
   }
 
   end(counts: SpliceCounts, error: MeshError | null): void {
@@ -134,8 +135,7 @@ function ended(
   errno: string | null,
   firstFromBAgoMs: number | null,
 ): void {
-  const splice = running.get(id);
-  running.delete(id);
+  const splice = running.delete(id);
   const counts = spliceCounts(fromA, fromB, firstFromBAgoMs);
   splice?.end(counts, errno === null ? null : failure(errno));
 }

@@ -1,8 +1,8 @@
 // The way of events from other threads to the JavaScript of one environment.
 #pragma once
 
-#include <node_api.h>
 #include <fcntl.h>
+#include <node_api.h>
 #include <unistd.h>
 #include <uv.h>
 

@@ -34,12 +34,13 @@ export function findConnection(
   const fitting = records
     .filter(({ record }) => fits(query, record))
     .sort((left, right) => newness(right.record) - newness(left.record));
-  const found = fitting.map((source) => ({ source, destination: otherEnd(source, records) }));
-  // A busy proxy keeps some of its ended connections only, and the two may have kept others.
-  const whole = found.find(
-    ({ source, destination }) => source.record.end === null || destination !== null,
-  );
-  return whole ?? found[0] ?? null;
+  for (const source of fitting) {
+    const destination = otherEnd(source, records);
+    // A busy proxy keeps some of its ended connections only, and the two may have kept others.
+    if (source.record.end === null || destination !== null) return { source, destination };
+  }
+  const [source] = fitting;
+  return source === undefined ? null : { source, destination: null };
 }
 
 function otherEnd(

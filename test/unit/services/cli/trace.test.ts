@@ -65,6 +65,13 @@ test('the newest live connection is found, and its other end by the trace', (t) 
   t.is(find({}, outbound({ end: ENDED }))?.destination, null);
 });
 
+test('among ended connections one whose other end is known comes first', (t) => {
+  const half = outbound({ openedAtMs: 9, traceId: 'bb', end: ENDED });
+  const whole = outbound({ openedAtMs: 5, end: ENDED });
+  t.is(find({}, half, whole, inbound)?.source.record.openedAtMs, 5);
+  t.is(find({}, half, whole)?.source.record.openedAtMs, 9);
+});
+
 test('connections of others, to others, or by another socket are passed over', (t) => {
   t.is(find({}), null);
   t.is(find({}, inbound), null);
