@@ -33,3 +33,8 @@ export const ALL_DENIAL_LINES_PER_SECOND = 10 * DENIAL_LINES_PER_SECOND;
 
 /** Time from the first line that was left out to the report of their number. */
 export const LEFT_OUT_LINE_MS = 1_000;
+
+/** Values of one field whose text is kept, and their length. Peers can name some of them. */
+export const MAX_LABELS = 1_024;
+/** See {@link MAX_LABELS}. */
+export const MAX_LABEL_CHARACTERS = 256;

@@ -1,4 +1,5 @@
 /** Builds lines field by field, with the same text that pino and lib/log/plain-format.ts make. Pure. */
+import { MAX_LABELS, MAX_LABEL_CHARACTERS } from './limits.ts';
 import { HEAD, microseconds, valueText } from './plain-format.ts';
 
 /** Takes the fields of a line, in order. Names come from code and need no escapes. */
@@ -53,10 +54,6 @@ export function plainLines({ level, base, target, message }: LineParts): LineMak
     new PlainLine(`${microseconds(time)}${head}${who}`, who === '' ? '' : ' ', labels);
 }
 
-/** Values of one field whose text is kept, and their length. Peers can name some of them. */
-const LABELS_KEPT = 1_024;
-const LABEL_CHARACTERS = 256;
-
 /** The text of fields whose values return. A look at all their characters, for those to escape, costs more than the rest of a line. */
 class Labels {
   readonly #known = new Map<string, Map<string, string>>();
@@ -67,7 +64,7 @@ class Labels {
   }
 
   text(name: string, value: string): string {
-    if (value.length > LABEL_CHARACTERS) return this.#make(name, value);
+    if (value.length > MAX_LABEL_CHARACTERS) return this.#make(name, value);
     let values = this.#known.get(name);
     if (values === undefined) {
       values = new Map();
@@ -75,7 +72,7 @@ class Labels {
     }
     let text = values.get(value);
     if (text === undefined) {
-      if (values.size === LABELS_KEPT) values.clear();
+      if (values.size === MAX_LABELS) values.clear();
       text = this.#make(name, value);
       values.set(value, text);
     }

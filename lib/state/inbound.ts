@@ -1,8 +1,8 @@
 /** Decides on inbound connections, as far as no socket is needed (docs/spec/dataplane.md §7.2 to §7.6 and §8). Pure. */
-import { leadsToPort } from './served-ports.ts';
 import { formatHostPort, ipFamily, tryParseHostPort } from '../net/address.ts';
 import type { ErrorCode } from '../errors/codes.ts';
 import { Lookups, serviceByAddress, serviceByHostname, workloadOf } from './lookups.ts';
+import { leadsToPort } from './served-ports.ts';
 import type { Need } from './lookups.ts';
 import { serviceKey } from './model.ts';
 import type { GatewayAddress, Service, Workload } from './model.ts';

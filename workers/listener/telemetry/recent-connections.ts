@@ -27,8 +27,8 @@ export class RecentConnections {
   }
 }
 
-/** A trace id with this end, one in sixteen, is kept by the proxies of both ends. */
-const SHARED_ID = /0$/;
+/** The end of a trace id, one in sixteen, that has the proxies of both ends keep the connection. */
+const SHARED_END = '0';
 
 /**
  * One pod's share of the last connections on a thread: those that failed or that somebody looked at, and {@link RECENT_OF_POD} of the
@@ -56,7 +56,7 @@ export class RecentOfPod {
   }
 
   #isOneOfMany({ facts: { trace } }: Connection): boolean {
-    const isShared = trace !== undefined && trace !== null && SHARED_ID.test(trace.traceId);
+    const isShared = trace?.traceId.endsWith(SHARED_END) === true;
     return (isShared && this.#shared.spend()) || this.#any.spend();
   }
 }
