@@ -2,6 +2,7 @@
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
+import { randomBytes } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import test from 'ava';
@@ -10,8 +11,17 @@ import { present } from '../../lib/errors/assert.ts';
 import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
 import type { ClientTunnel } from '../../lib/hbone/engine.ts';
 import { RawSocket } from '../../lib/net/raw-socket.ts';
-import { MIB, openTunnel, request, serveTunnels, tunnelOptions } from '../support/tunnel-kit.ts';
-import { identities } from '../support/tunnel-pki.ts';
+import { BLOCKED, GOES_ON } from '../support/blocked-server.worker.ts';
+import type { BlockedServer } from '../support/blocked-server.worker.ts';
+import {
+  MIB,
+  openTunnel,
+  request,
+  roundTrip,
+  serveTunnels,
+  tunnelOptions,
+} from '../support/tunnel-kit.ts';
+import { CLIENT, SERVER, createTunnelPki, credentials, identities } from '../support/tunnel-pki.ts';
 import { ALL_CAME } from '../support/two-applications.worker.ts';
 import { until } from '../support/until.ts';
 import type { TwoApplications } from '../support/two-applications.worker.ts';
@@ -20,6 +30,9 @@ const WORKER = new URL('../support/two-applications.worker.ts', import.meta.url)
 /** More than all windows together, so that window is given back while the thread is blocked. */
 const BYTES = 64 * MIB;
 const LIMIT_MS = 120_000;
+const BLOCKED_SERVER = new URL('../support/blocked-server.worker.ts', import.meta.url);
+/** More than a server takes on one tunnel. */
+const MAX_STREAMS = 10_000;
 
 /** Resolves with the sockets of the applications and what begins their traffic. */
 async function startApplications(
@@ -88,4 +101,42 @@ test('a reader that stalls in their tunnel does not hold them up', async (t) => 
   t.deepEqual(await copy?.done, { error: null });
   const ended = await Promise.race([stalledCopy?.done, Promise.resolve('open')]);
   t.is(ended, 'open', 'its bytes are still on their way');
+});
+
+test('new streams wait for the blocked thread of their server, and a carried one goes on', async (t) => {
+  const application = createServer({ allowHalfOpen: true }, (socket) => socket.pipe(socket));
+  application.listen(0, '127.0.0.1');
+  await once(application, 'listening');
+  t.teardown(() => application.close());
+  const pki = await createTunnelPki();
+  const given: BlockedServer = {
+    source: await pki.issue(SERVER),
+    applicationPort: (application.address() as AddressInfo).port,
+    gate: new Int32Array(new SharedArrayBuffer(4)),
+  };
+  const worker = new Worker(BLOCKED_SERVER, { workerData: given });
+  t.teardown(() => worker.terminate());
+  const [port] = (await once(worker, 'message')) as [number];
+  const options = tunnelOptions(credentials(await pki.issue(CLIENT)), {
+    maxStreams: MAX_STREAMS,
+  });
+  const tunnel = await openTunnel(t, carriedEngine, port, options);
+  const carried = await tunnel.open(request);
+  worker.postMessage('block');
+  t.deepEqual(await once(worker, 'message'), [BLOCKED]);
+  let answered = 0;
+  t.true(tunnel.capacity > 100);
+  const opened = Array.from({ length: tunnel.capacity }, async () => {
+    const stream = await tunnel.open(request);
+    answered += 1;
+    return roundTrip(stream, 'new');
+  });
+  const bytes = randomBytes(BYTES);
+  t.true(bytes.equals(await roundTrip(carried, bytes)));
+  t.is(answered, 0, 'while its server is blocked');
+  Atomics.store(given.gate, 0, 1);
+  Atomics.notify(given.gate, 0);
+  t.deepEqual(await once(worker, 'message'), [GOES_ON]);
+  const echoes = await Promise.all(opened);
+  t.true(echoes.every((echoed) => echoed.toString() === 'new'));
 });
