@@ -38,7 +38,7 @@ interface Counts {
  */
 const LANES: readonly (readonly Tier[])[] = [
   [
-    { name: 'unit', config: 'ava.config.js', limitSeconds: 480 },
+    { name: 'unit', config: 'ava.config.js', limitSeconds: 600 },
     {
       name: 'netns',
       config: 'ava.netns.config.js',
@@ -47,7 +47,7 @@ const LANES: readonly (readonly Tier[])[] = [
     },
   ],
   [
-    { name: 'integration', config: 'ava.integration.config.js', limitSeconds: 720 },
+    { name: 'integration', config: 'ava.integration.config.js', limitSeconds: 900 },
     {
       name: 'mesh',
       config: 'ava.netns.config.js',
@@ -97,7 +97,7 @@ const LANES: readonly (readonly Tier[])[] = [
       name: 'native',
       config: 'ava.native.config.js',
       buildSeconds: 200,
-      limitSeconds: 280,
+      limitSeconds: 400,
       wider: true,
     },
   ],

@@ -18,7 +18,7 @@ import { CLIENT, SERVER, createTunnelPki, credentials } from '../support/tunnel-
 import type { TunnelPki } from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
 
-const SHORT_SECONDS = 5;
+const SHORT_SECONDS = 2;
 const seconds = Number(processEnvironment()['WEFT_CARRY_SECONDS'] ?? SHORT_SECONDS);
 /** Full records of 64 MiB; of 2 MiB in the short form. */
 const REKEY_RECORDS = seconds > SHORT_SECONDS ? 4_096 : 128;

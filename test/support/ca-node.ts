@@ -18,7 +18,7 @@ import type { CaKit } from './ca-kit.ts';
 import { until } from './until.ts';
 
 /** Between two handshakes, so that they leave the processor to the CA and its clients. */
-const PAUSE_MS = 25;
+const PAUSE_MS = 100;
 
 /** Far above what a busy machine needs: it only ends a connection that hangs. */
 const LONGEST_HANDSHAKE_MS = 60_000;

@@ -39,9 +39,12 @@ const PROGRAM = `
   console.log(JSON.stringify({ before, after, released, same: first === digest(), length, kept: byte[0] }));
 `;
 
+let ran: Promise<{ readonly stdout: string }> | null = null;
+
+/** What the program says; it runs once for all tests. */
 async function result(): Promise<Record<string, unknown>> {
-  const { stdout } = await run(process.execPath, ['--input-type=module', '--eval', PROGRAM]);
-  return JSON.parse(stdout);
+  ran ??= run(process.execPath, ['--input-type=module', '--eval', PROGRAM]);
+  return JSON.parse((await ran).stdout);
 }
 
 test('pages of programs are given back, and what runs finds them again', async (t) => {

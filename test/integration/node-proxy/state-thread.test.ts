@@ -18,7 +18,7 @@ import { serviceFixture, workloadFixture } from '../../support/model-fixtures.ts
 import { startTestRedis } from '../../support/redis.ts';
 import { until } from '../../support/until.ts';
 
-const WORKLOADS = 20_000;
+const WORKLOADS = 10_000;
 const ENDPOINTS = 5_000;
 
 function workloadRow(index: number, trustDomain = 'cluster.local'): [string, Uint8Array] {

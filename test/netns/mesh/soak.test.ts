@@ -1,4 +1,4 @@
-/** Runs the short forms of the soaks: thirty seconds instead of the ten minutes of `npm run soak`, with longer pauses. */
+/** Runs the short forms of the soaks: twenty seconds instead of the ten minutes of `npm run soak`, with longer pauses. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { netnsTest } from '../../support/netns-test.ts';
@@ -7,10 +7,10 @@ const run = promisify(execFile);
 const root = new URL('../../..', import.meta.url).pathname;
 
 netnsTest(
-  'counters, descriptors and memory stand after thirty seconds of everything',
+  'counters, descriptors and memory stand after twenty seconds of everything',
   async (t) => {
     t.timeout(290_000);
-    const args = ['test/soak/run.ts', '--seconds', '30', '--pause', '50'];
+    const args = ['test/soak/run.ts', '--seconds', '20', '--pause', '50'];
     const outcome = await run(process.execPath, args, {
       cwd: root,
       timeout: 280_000,
