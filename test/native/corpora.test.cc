@@ -39,7 +39,7 @@ namespace {
 
 constexpr size_t MAX_CHANGES = 8;
 constexpr size_t LARGEST_INPUT_BYTES = 4'096;
-// What one target may take. A busy machine takes several times as long for an input.
+// The limit of one target: a busy machine takes several times as long for an input.
 constexpr double MOST_PROCESSOR_SECONDS = 2;
 
 using Take = int (*)(const uint8_t*, size_t);
