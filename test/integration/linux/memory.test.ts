@@ -41,7 +41,7 @@ const PROGRAM = `
 
 let ran: Promise<{ readonly stdout: string }> | null = null;
 
-/** What the program says; it runs once for all tests. */
+/** Returns the program's words; it runs once for all tests. */
 async function result(): Promise<Record<string, unknown>> {
   ran ??= run(process.execPath, ['--input-type=module', '--eval', PROGRAM]);
   return JSON.parse((await ran).stdout);
