@@ -16,8 +16,6 @@ interface Tier {
   readonly config: string;
   /** Which of the configuration's files; all without. */
   readonly files?: string;
-  /** Files that run at a time; the configuration's number without. */
-  readonly concurrency?: number;
   /** True for what runs only when it is named: it needs more than a clean machine has. */
   readonly wider?: boolean;
   /** Seconds after which what is not built is not waited for; its tests are skipped. */
@@ -39,21 +37,20 @@ interface Counts {
 const LANES: readonly (readonly Tier[])[] = [
   [
     { name: 'unit', config: 'ava.config.js', limitSeconds: 600 },
-    {
-      name: 'netns',
-      config: 'ava.netns.config.js',
-      files: 'test/netns/*.test.ts',
-      limitSeconds: 1_200,
-    },
+    { name: 'integration', config: 'ava.integration.config.js', limitSeconds: 900 },
   ],
   [
-    { name: 'integration', config: 'ava.integration.config.js', limitSeconds: 900 },
+    // They wait the most.
     {
       name: 'mesh',
       config: 'ava.netns.config.js',
       files: 'test/netns/mesh/*.test.ts',
-      // A mesh is a dozen processes.
-      concurrency: 2,
+      limitSeconds: 1_200,
+    },
+    {
+      name: 'netns',
+      config: 'ava.netns.config.js',
+      files: 'test/netns/*.test.ts',
       limitSeconds: 1_200,
     },
   ],
@@ -189,7 +186,6 @@ async function runTier(tier: Tier): Promise<Counts> {
     '--config',
     tier.config,
     '--tap',
-    ...(tier.concurrency === undefined ? [] : ['--concurrency', String(tier.concurrency)]),
     ...(tier.files === undefined ? [] : [tier.files]),
   ];
   const environment =
