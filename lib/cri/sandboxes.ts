@@ -1,7 +1,7 @@
 /** Asks a container runtime for the sandboxes of pods, by the Container Runtime Interface. */
 import type { Client } from '@grpc/grpc-js';
 import * as z from 'zod';
-import { runtime } from '#proto/weft.js';
+import { runtime } from '#proto/cri.js';
 import { MeshError } from '../errors/mesh-error.ts';
 import { CALL_TIMEOUT_MS, MAX_ANSWER_BYTES } from './limits.ts';
 

@@ -1,6 +1,6 @@
 /** The CA's wire protocol (docs/spec/control.md §5), as domain types. */
 import type { MethodDefinition } from '@grpc/grpc-js';
-import { google, istio } from '#proto/weft.js';
+import { google, istio } from '#proto/ca.js';
 import { MeshError } from '../errors/mesh-error.ts';
 
 /** A request for a certificate. */

@@ -1,5 +1,5 @@
 /** The Node message that names this client to the control plane (docs/spec/control.md §2.1). Pure. */
-import type { envoy, google } from '#proto/weft.js';
+import type { envoy, google } from '#proto/discovery.js';
 
 /** Identity and metadata of this client. */
 export interface XdsNodeOptions {

@@ -1,6 +1,6 @@
 /** Requests and responses of delta discovery on the wire; protobufjs messages do not leave this file and node.ts. */
 import { Reader } from 'protobufjs/minimal.js';
-import { envoy } from '#proto/weft.js';
+import { envoy } from '#proto/discovery.js';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 
 /**

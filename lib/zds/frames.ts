@@ -1,5 +1,5 @@
 /** Encodes and decodes the packets between node agent and node proxy (docs/spec/inpod.md §2). */
-import { istio } from '#proto/weft.js';
+import { istio } from '#proto/zds.js';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import { MAX_ERROR_BYTES } from './limits.ts';
 

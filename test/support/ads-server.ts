@@ -4,7 +4,7 @@ import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ServerDuplexStream } from '@grpc/grpc-js';
 import type { ExecutionContext } from 'ava';
-import { envoy } from '#proto/weft.js';
+import { envoy } from '#proto/discovery.js';
 import {
   RotatingServerCredentials,
   bindGrpcServer,

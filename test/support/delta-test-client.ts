@@ -2,7 +2,7 @@
 import { Metadata } from '@grpc/grpc-js';
 import type { ClientDuplexStream, ServiceError } from '@grpc/grpc-js';
 import type { ExecutionContext } from 'ava';
-import { envoy } from '#proto/weft.js';
+import { envoy } from '#proto/discovery.js';
 import { openGrpcClient } from '../../lib/grpc/client.ts';
 import type { SecureClient } from '../../lib/grpc/client.ts';
 import { XDS_MESSAGE_BYTES_MAX } from '../../lib/xds/delta-client.ts';

@@ -1,5 +1,5 @@
 /** istio.workload.Address: bytes ⇄ the model, with the defaults and refusals of docs/spec/control.md §3.1. */
-import { istio } from '#proto/weft.js';
+import { istio } from '#proto/resources.js';
 import type { Service, Workload } from '../../state/model.ts';
 import { serviceKey } from '../../state/model.ts';
 import { encodeKept } from './kept-bytes.ts';

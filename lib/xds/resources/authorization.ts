@@ -2,7 +2,7 @@
  * istio.security.Authorization: bytes ⇄ the model. A condition that cannot be read is refused, because losing it would
  * widen an ALLOW or void a DENY; upstream drops it (docs/decisions/strict-policy-decoding.md).
  */
-import { istio } from '#proto/weft.js';
+import { istio } from '#proto/resources.js';
 import { Reader } from 'protobufjs/minimal.js';
 import { encodeKept } from './kept-bytes.ts';
 import { formatIp, parseIp } from '../../net/address.ts';

@@ -1,5 +1,5 @@
 /** Fields that several resources share, and the refusals that name a field. */
-import type { istio } from '#proto/weft.js';
+import type { istio } from '#proto/resources.js';
 import { canonicalIpOf, parseIp } from '../../net/address.ts';
 import { MeshError, errorText } from '../../errors/mesh-error.ts';
 import type { GatewayAddress, PortMap } from '../../state/model.ts';

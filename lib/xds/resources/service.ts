@@ -1,4 +1,4 @@
-import type { istio } from '#proto/weft.js';
+import type { istio } from '#proto/resources.js';
 import { canonicalIpOf, formatIp, parseIp } from '../../net/address.ts';
 import type { LoadBalancing, NetworkAddress, Service } from '../../state/model.ts';
 import { serviceKey } from '../../state/model.ts';

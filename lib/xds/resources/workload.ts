@@ -1,4 +1,4 @@
-import type { istio } from '#proto/weft.js';
+import type { istio } from '#proto/resources.js';
 import { parseIp } from '../../net/address.ts';
 import type { PortMap, Workload } from '../../state/model.ts';
 import {

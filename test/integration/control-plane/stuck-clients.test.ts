@@ -9,7 +9,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
-import { envoy } from '#proto/weft.js';
+import { envoy } from '#proto/discovery.js';
 import { ACK_LIMIT_MS } from '../../../lib/xds/delta-server.ts';
 import type { DeltaServer } from '../../../lib/xds/delta-server.ts';
 import { MAX_RESPONSE_BYTES } from '../../../lib/xds/shared-answers.ts';

@@ -1,6 +1,6 @@
 /** A control plane's workloads, services and policies, as a client of delta ADS gets them. */
 import type { ExecutionContext } from 'ava';
-import { istio } from '#proto/weft.js';
+import { istio } from '#proto/resources.js';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { openGrpcClient } from '../../../lib/grpc/client.ts';
 import { MetricRegistry } from '../../../lib/metrics/registry.ts';

@@ -1,7 +1,7 @@
 /** Tests the 48 cases of docs/spec/policy.md §8 as amended by docs/decisions/policy-fails-closed.md and strict-policy-decoding.md. */
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
-import { istio } from '#proto/weft.js';
+import { istio } from '#proto/resources.js';
 import { judge } from '../../../../lib/policy/evaluate.ts';
 import { compileProgram } from '../../../../lib/policy/compile.ts';
 import { PolicyStore } from '../../../../lib/policy/policy-store.ts';

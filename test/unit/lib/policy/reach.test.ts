@@ -1,4 +1,4 @@
-import { istio } from '#proto/weft.js';
+import { istio } from '#proto/resources.js';
 import test from 'ava';
 import { listPolicies } from '../../../../lib/policy/listing.ts';
 import { PolicyStore } from '../../../../lib/policy/policy-store.ts';

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { istio } from '#proto/weft.js';
+import { istio } from '#proto/resources.js';
 import {
   decodeAuthorization,
   encodeAuthorization,

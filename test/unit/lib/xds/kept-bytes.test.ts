@@ -1,6 +1,6 @@
 /** Tests how encoded resources lie in memory. */
 import test from 'ava';
-import { istio } from '#proto/weft.js';
+import { istio } from '#proto/resources.js';
 import { decodeAddress, encodeWorkload } from '../../../../lib/xds/resources/address.ts';
 import { encodeKept } from '../../../../lib/xds/resources/kept-bytes.ts';
 import { workloadFixture } from '../../../support/model-fixtures.ts';
