@@ -27,7 +27,7 @@ class CarryMailbox : public LoopMailbox<carry::Event>, public carry::CarryListen
 
   // The memory that events are told by; false for anything but a Float64Array with room for one. Before open().
   bool tellBy(napi_value numbers);
-  void tell(carry::Event&& event) override { put(std::move(event)); }
+  void tell(carry::Event&& event) override { put(std::move(event), pump_->goesOn()); }
   // A link keeps the loop alive, as an open socket does.
   void linked(uint32_t link, std::shared_ptr<carry::LinkCounts> counts);
   // Null when the link has ended.

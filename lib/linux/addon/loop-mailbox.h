@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <node_api.h>
+#include <sys/uio.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -21,9 +22,10 @@ constexpr size_t KEPT_ITEMS = 256;
 
 // Other threads may still know it when the environment is gone: it then drops what they put in.
 //
-// It wakes the loop by a pipe and not by uv_async_t's eventfd. The kernel takes a write to a pipe for the last act of a thread that is
+// It wakes the loop by a pipe and not by uv_async_t's eventfd. The kernel takes a write(2) to a pipe for the last act of a thread that is
 // about to sleep, and runs the woken thread on the same processor (WF_SYNC, through epoll since Linux 6.12). To wake
-// another processor takes some tens of microseconds on a virtual machine.
+// another processor takes some tens of microseconds on a virtual machine. A thread that goes on writes by vmsplice(2), which has no
+// such meaning: the woken one would take turns from it.
 template <typename Item>
 class LoopMailbox {
  public:
@@ -58,13 +60,13 @@ class LoopMailbox {
     return 0;
   }
 
-  // Any thread.
-  void put(Item&& item) {
+  // Any thread. `goesOn` tells that the caller will not sleep soon.
+  void put(Item&& item, bool goesOn = false) {
     const std::lock_guard<std::mutex> guard(mutex_);
     if (poll_ == nullptr) return;
     const bool isFirst = items_.empty();
     items_.push_back(std::move(item));
-    if (isFirst) wake();
+    if (isFirst) wake(goesOn);
   }
 
  protected:
@@ -98,8 +100,11 @@ class LoopMailbox {
 
  private:
   // The pipe has room: it holds a byte for each time that the list was empty since the loop last read.
-  void wake() {
-    const char byte = 0;
+  void wake(bool goesOn) {
+    static char byte = 0;
+    const iovec bytes = {&byte, 1};
+    // A container may refuse the call.
+    if (goesOn && vmsplice(writeEnd_, &bytes, 1, SPLICE_F_NONBLOCK) == 1) return;
     while (write(writeEnd_, &byte, 1) < 0 && errno == EINTR) {
     }
   }

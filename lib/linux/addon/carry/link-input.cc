@@ -46,6 +46,7 @@ void Link::read() {
     return;
   }
   counts_->bytesRead += static_cast<uint64_t>(got);
+  pump_->moved += static_cast<size_t>(got);
   if (static_cast<size_t>(got) < wanted && !ending_) readable_ = false;
   if (deaf_) return;
   takeCiphertext(scratch, kept + static_cast<size_t>(got));

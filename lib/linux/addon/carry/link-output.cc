@@ -162,6 +162,7 @@ bool Link::send(const uint8_t* bytes, size_t length) {
       return false;
     }
     counts_->bytesWritten += static_cast<uint64_t>(got);
+    pump_->moved += static_cast<size_t>(got);
     sent += static_cast<size_t>(got);
   }
   return true;
@@ -179,6 +180,7 @@ bool Link::sendRest() {
       return false;
     }
     counts_->bytesWritten += static_cast<uint64_t>(got);
+    pump_->moved += static_cast<size_t>(got);
     restSent_ += static_cast<size_t>(got);
     hold(0, -static_cast<int64_t>(got));
   }

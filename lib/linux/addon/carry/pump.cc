@@ -163,6 +163,8 @@ void Pump::round(int timeoutMs) {
   epoll_event events[MAX_EVENTS];
   const int count = epoll_wait(epollFd_, events, MAX_EVENTS, hasMore_ ? 0 : timeoutMs);
   const std::lock_guard<std::mutex> guard(work_);
+  movedBefore_ = moved;
+  moved = 0;
   for (int index = 0; index < count; index += 1) {
     auto* source = static_cast<Source*>(events[index].data.ptr);
     switch (source->kind) {

@@ -16,6 +16,8 @@ namespace weft::carry {
 // Bytes that one read of a link takes.
 constexpr size_t READ_BYTES = 512 * 1024;
 constexpr int MAX_EVENTS = 256;
+// A thread that moves more in two rounds is in the midst of a bulk stream.
+constexpr size_t BULK_BYTES = 64 * 1024;
 
 struct PumpCounters {
   std::atomic<uint64_t> links{0};
@@ -60,6 +62,10 @@ class Pump {
   // The rest is for its links, by the thread that works on them.
   // Bytes of all links that their listeners do not know of.
   int64_t unknownBytes = 0;
+  // Bytes that its links read and wrote in this round.
+  size_t moved = 0;
+  // Whether it will hardly sleep after this round.
+  bool goesOn() const { return moved + movedBefore_ > BULK_BYTES; }
   void activate(Link* link);
   // Reports what may be read and, if asked, when more may be written. A change of the report tells of all that is possible now.
   bool watch(int fd, Source* source, bool output);
@@ -96,6 +102,7 @@ class Pump {
   bool stopped_ = false;
   // Links were left to serve; for the pump's thread alone.
   bool hasMore_ = false;
+  size_t movedBefore_ = 0;
 
   Source wake_{Source::Kind::WAKE};
   std::unordered_map<uint32_t, std::unique_ptr<Link>> links_;
