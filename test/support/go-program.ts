@@ -1,6 +1,6 @@
 /** Builds the tests' Go programs once for each state of their sources, and keeps them in the user's cache. */
 import { execFile } from 'node:child_process';
-import { createHash } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import { access, mkdir, readFile, rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
@@ -49,7 +49,7 @@ async function buildAt(program: string, source: GoSource): Promise<GoProgram> {
   if (await exists(program)) return { path: program };
   await mkdir(dirname(program), { recursive: true });
   // Build under a temporary name, so that an interrupted build leaves no partial program.
-  const fresh = `${program}.${process.pid}`;
+  const fresh = `${program}.${randomBytes(6).toString('hex')}`;
   const { ldflags, tags } = source;
   const flags = [
     ...(ldflags === undefined ? [] : ['-ldflags', ldflags]),
