@@ -92,22 +92,36 @@ async function sampled(mesh: TestMesh): Promise<Samples> {
   }
 }
 
-/** Waits until nothing is open and the counters no longer change, and returns them. */
-async function settled(mesh: TestMesh, before: readonly Usage[]): Promise<Counters> {
+/** The counters and resources of a mesh at one moment. */
+interface State {
+  readonly counters: Counters;
+  readonly usage: readonly Usage[];
+}
+
+async function readState(mesh: TestMesh): Promise<State> {
+  const usage = await readUsage(mesh);
+  return { counters: await readCounters(mesh, SERVERS.slice(0, 2)), usage };
+}
+
+/**
+ * Waits until nothing is open, the counters agree and memory is returned, and resolves with that moment: memory that is just
+ * being collected may be more again at the next look. Resolves with the last moment where the mesh does not settle.
+ */
+async function settled(mesh: TestMesh, before: readonly Usage[]): Promise<State> {
   try {
-    await until(
+    return await until(
       async () => {
-        const usage = await readUsage(mesh);
-        if (heldDescriptors(before, usage).length > 0) return false;
-        if (grownMemory(before, usage, seconds).length > 0) return false;
-        return imbalances(await readCounters(mesh, SERVERS.slice(0, 2))).length === 0;
+        const state = await readState(mesh);
+        if (heldDescriptors(before, state.usage).length > 0) return null;
+        if (grownMemory(before, state.usage, seconds).length > 0) return null;
+        return imbalances(state.counters).length === 0 ? state : null;
       },
       { what: 'the mesh to settle', timeoutMs: SETTLE_TIMEOUT_MS },
     );
   } catch (error) {
     say(errorText(error));
+    return readState(mesh);
   }
-  return readCounters(mesh, SERVERS.slice(0, 2));
 }
 
 /** Runs the soak; returns its failures. */
@@ -122,8 +136,7 @@ async function soak(mesh: TestMesh): Promise<readonly string[]> {
   say('letting everything come to its end');
   await churn.stop();
   await Promise.all(clients.map((client) => client.stop()));
-  const counters = await settled(mesh, before);
-  const after = await readUsage(mesh);
+  const { counters, usage: after } = await settled(mesh, before);
   const problems = [
     ...clients.flatMap((client) => client.failures()),
     ...churn.failures,
