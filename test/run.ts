@@ -80,7 +80,7 @@ const LANES: readonly (readonly Tier[])[] = [
       name: 'docker',
       config: 'ava.docker.config.js',
       buildSeconds: 300,
-      limitSeconds: 560,
+      limitSeconds: 700,
       wider: true,
     },
     {
