@@ -108,7 +108,11 @@ test('tiers have no more time than what is left of seventy minutes', async (t) =
     { test: 'exec sleep 600', interop: 'exec sleep 600' },
     script.replace('total=4200', 'total=2'),
   );
-  t.true(lines.includes('== test exceeded its limit of 2s'), lines.join('\n'));
+  // On a busy machine the first second may be over before the first tier.
+  t.true(
+    lines.some((line) => /^== test exceeded its limit of [12]s$/.test(line)),
+    lines.join('\n'),
+  );
   t.true(lines.includes('== test:interop exceeded its limit of 1s'), lines.join('\n'));
   t.is(lines.at(-1), '0 passed, 2 failed, 0 skipped');
   t.is(code, 1);
