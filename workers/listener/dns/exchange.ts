@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { createSocket } from 'node:dgram';
 import type { Socket as UdpSocket } from 'node:dgram';
 import type { Socket } from 'node:net';
+import { afterInput, systemClock } from '../../../lib/clock/clock.ts';
 import { TcpFrames, frame } from '../../../lib/dns/tcp-frames.ts';
 import { answers } from '../../../lib/dns/upstream-answer.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
@@ -45,7 +46,7 @@ export async function exchangeUdp(path: ExchangePath, question: Buffer): Promise
   socket.on('error', (error) => reject(failure(server, error)));
   const abort = (): void => reject(failure(server, signal.reason));
   signal.addEventListener('abort', abort, { once: true });
-  const timer = setTimeout(() => reject(noAnswer(server, timeoutMs)), timeoutMs);
+  const timer = afterInput(systemClock, timeoutMs, () => reject(noAnswer(server, timeoutMs)));
   socket.once('connect', () => {
     socket.send(asked, (error) => {
       if (error !== null) reject(failure(server, error));
@@ -55,7 +56,7 @@ export async function exchangeUdp(path: ExchangePath, question: Buffer): Promise
   try {
     return await promise;
   } finally {
-    clearTimeout(timer);
+    timer.cancel();
     signal.removeEventListener('abort', abort);
     socket.close();
   }
@@ -93,16 +94,16 @@ function readAnswer(
 ): Promise<Buffer> {
   const frames = new TcpFrames();
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => reject(noAnswer(server, timeoutMs)), timeoutMs);
+    const timer = afterInput(systemClock, timeoutMs, () => reject(noAnswer(server, timeoutMs)));
     socket.once('close', () => {
-      clearTimeout(timer);
+      timer.cancel();
       reject(failure(server, new Error('the connection was closed')));
     });
     socket.on('end', () => socket.destroy());
     socket.on('data', (chunk: Buffer) => {
       const answer = frames.push(chunk).find((message) => answers(asked, message));
       if (answer === undefined) return;
-      clearTimeout(timer);
+      timer.cancel();
       resolve(answer);
     });
     socket.resume();
