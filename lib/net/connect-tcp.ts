@@ -84,6 +84,8 @@ function whenAnswered(fd: number, to: Endpoint, options: ConnectOptions): Promis
   };
   const watch = watchOrClose(fd, look);
   const timer = setTimeout(() => {
+    // The peer may have answered while this thread was busy.
+    look();
     const why = `${formatEndpoint(to)} did not accept the connection within ${timeoutMs} ms`;
     fail(new MeshError('UPSTREAM_TIMEOUT', why));
   }, timeoutMs);

@@ -1,6 +1,6 @@
 /** Tests connects that succeed at once or late, are refused or given up, and a peer that accepts and leaves before we look. */
 import { once } from 'node:events';
-import { readlinkSync } from 'node:fs';
+import { readlinkSync, stat } from 'node:fs';
 import { createServer } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
 import { setTimeout as wait } from 'node:timers/promises';
@@ -114,6 +114,24 @@ test('what is joined to it is reset', async (t) => {
   far.end('nobody hears this');
   t.deepEqual(await said, { bytes: Buffer.alloc(0), end: 'reset' });
   t.deepEqual(await copy.done, { error: null });
+});
+
+test('one that was made while the thread was busy counts, though its time is over', async (t) => {
+  const { fd: listener, to } = fullListener(t);
+  const timeoutMs = 4_000;
+  const end = performance.now() + timeoutMs + 500;
+  const connecting = connectTcp(plainSocket(), to, { timeoutMs });
+  // Timers are next after what has come: here nothing else of this thread runs until the time is over.
+  await new Promise<void>((resolve) => {
+    stat('/', () => {
+      acceptBlocking(t, listener);
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, end - performance.now());
+      resolve();
+    });
+  });
+  const socket = await connecting;
+  t.teardown(() => socket.destroy());
+  t.false(socket.destroyed);
 });
 
 for (const ip of ['127.0.0.1', '::1']) {
