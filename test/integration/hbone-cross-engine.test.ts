@@ -242,8 +242,10 @@ test.serial(
     const hashes = await Promise.all(sent);
     paused.end(first);
     const all = createHash('sha1').update(first).update(first).digest('hex');
+    // Bytes are on their way before the application has accepted their connection.
+    await until(() => got.length === clients.length, { what: 'all to be at the application' });
     const arrived = await Promise.all(got);
-    for (const hash of [...hashes, all]) t.true(arrived.includes(hash));
+    for (const hash of [...hashes, all]) t.true(arrived.includes(hash), arrived.join());
     await until(() => tunnel.streams === 0, { what: 'the streams to end' });
   },
 );
