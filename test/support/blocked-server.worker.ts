@@ -8,6 +8,7 @@ import type { AddressInfo } from 'node:net';
 import { parentPort, workerData } from 'node:worker_threads';
 import type { CredentialSource } from '../../lib/hbone/credentials.ts';
 import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
+import type { IncomingRequest } from '../../lib/hbone/engine.ts';
 import { RawSocket } from '../../lib/net/raw-socket.ts';
 import { echo, tunnelOptions } from './tunnel-kit.ts';
 import { credentials } from './tunnel-pki.ts';
@@ -32,7 +33,7 @@ if (parentPort !== null) {
   let streams = 0;
   const options = {
     ...tunnelOptions(credentials(source)),
-    onRequest: async (incoming: Parameters<typeof echo>[0]): Promise<void> => {
+    onRequest: async (incoming: IncomingRequest): Promise<void> => {
       streams += 1;
       if (streams === 1) incoming.accept({})?.carry?.(new RawSocket(far), 'b');
       else await echo(incoming);

@@ -1,6 +1,7 @@
 /** A thread with a name server that holds its first answer back until it is told to send it. */
 import { createSocket } from 'node:dgram';
 import { parentPort, workerData } from 'node:worker_threads';
+import { FLAG } from '../../lib/dns/wire.ts';
 import { listenUdp } from '../../lib/linux/udp.ts';
 
 /** The task of the thread; the descriptor is its parent's. */
@@ -18,9 +19,6 @@ export const ASKED = 'asked';
 export const TOLD = 1;
 export const ANSWERED = 2;
 
-/** The bit of a DNS message that makes it an answer, in its third byte. */
-const RESPONSE = 0x80;
-
 if (parentPort !== null) {
   const { netnsFd, step } = workerData as HeldAnswer;
   const port = parentPort;
@@ -36,7 +34,7 @@ if (parentPort !== null) {
   socket.on('message', (message, from) => {
     port.postMessage(ASKED);
     Atomics.wait(step, 0, 0);
-    message.writeUInt8(message.readUInt8(2) | RESPONSE, 2);
+    message.writeUInt16BE(message.readUInt16BE(2) | FLAG.RESPONSE, 2);
     socket.send(message, from.port, from.address, () => {
       Atomics.store(step, 0, ANSWERED);
       Atomics.notify(step, 0);
