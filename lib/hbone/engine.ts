@@ -21,11 +21,8 @@ export interface HboneEngine {
    * is verified; rejects with TLS_HANDSHAKE, TLS_PEER_IDENTITY or IDENTITY_EXPIRED, the socket destroyed.
    */
   serve(socket: Socket, options: ServeOptions): Promise<ServerTunnel>;
-  /**
-   * Takes the client's part on a connected socket, or on a stream of another tunnel (docs/spec/hbone.md §10); otherwise
-   * like {@link serve}.
-   */
-  connect(transport: Duplex, options: TunnelOptions): Promise<ClientTunnel>;
+  /** Takes the client's part on a connected socket; otherwise like {@link serve}. */
+  connect(socket: Socket, options: TunnelOptions): Promise<ClientTunnel>;
 }
 
 /** Times in milliseconds, sizes in bytes (docs/spec/hbone.md §8). */
@@ -168,6 +165,14 @@ export interface OpenRequest {
   readonly onTunnel?: (tunnel: ClientTunnel) => void;
 }
 
+/** A stream's bytes as a local socket, which the caller owns. */
+export interface LocalStream {
+  /** Half-open, and paused. Its end looks clean however the stream has ended. */
+  readonly socket: Socket;
+  /** Resolves when the stream is over, with its error if that is a failure; never rejects. */
+  readonly over: Promise<Error | null>;
+}
+
 /** Bytes over a tunnel: `end()` sends END_STREAM, its arrival ends the readable side. */
 export interface TunnelStream {
   readonly duplex: Duplex;
@@ -176,6 +181,8 @@ export interface TunnelStream {
    * to the copy from then on. Null when `duplex` is in use already. Engines that know no shorter way leave it out.
    */
   carry?(socket: RawSocket, socketIs: CopySide): Copy | null;
+  /** Gives the stream's bytes to a local socket, for a tunnel inside of it (docs/spec/hbone.md §10). Throws NATIVE_SYSCALL. Instead of `duplex` and `carry`. */
+  toSocket(): LocalStream;
   /**
    * Ends both directions at once, dropping what waits: by RST_STREAM CANCEL, or NO_ERROR where a server has said all it had, when
    * what the peer says is `unread`; by CONNECT_ERROR for a `reset` of the application (RFC 9113 §8.5), by INTERNAL_ERROR for a

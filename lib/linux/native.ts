@@ -23,11 +23,11 @@ export interface CarryHandle {
   readonly kind: 'carry';
 }
 
-/** A TLS 1.3 connection that a thread carries from now on (addon/carry-binding.cc). */
+/** A connection that a thread carries from now on (addon/carry-binding.cc): of TLS 1.3, or a local socket whose other end encrypts. */
 export interface CarryLinkOptions {
   readonly fd: number;
   readonly isServer: boolean;
-  /** The standard name of the cipher suite. */
+  /** The standard name of the cipher suite; `none`, for local sockets only: no records, and the next six fields are unused. */
   readonly cipher: string;
   /** The first application traffic secrets; copied. */
   readonly readSecret: Buffer;

@@ -24,11 +24,6 @@ export interface CopyEnd {
   /** Must be half-open: its `end` event must not end its writable side. */
   readonly duplex: Duplex;
   /**
-   * Whether its reads come in small slices (a TLS record at most). The copy gathers them over one turn of the event loop and writes
-   * them to the other side by one call.
-   */
-  readonly smallReads: boolean;
-  /**
    * Moves the bytes between this end and a TCP socket by a shorter way, on the same terms; null when there is none. The copy asks for
    * it before it touches `duplex`.
    */
@@ -69,12 +64,6 @@ export interface Copy {
  */
 export const HIGH_WATER_BYTES = 262_144;
 
-/**
- * Slices below this are written at once. They are messages rather than parts of a bulk transfer, and a wait for the end of the turn
- * costs 15 µs a round trip.
- */
-export const GATHER_FROM_BYTES = 4_096;
-
 /** Failures that only mean that the other side is gone; they are no failures of this process. */
 const ORDINARY_ENDS: ReadonlySet<string> = new Set([
   'ECONNRESET',
@@ -109,7 +98,6 @@ export function socketEnd(socket: RawSocket | Socket): CopyEnd {
 }
 
 class SocketEnd implements CopyEnd {
-  readonly smallReads = false;
   readonly raw: RawSocket;
 
   constructor(raw: RawSocket) {
@@ -208,26 +196,15 @@ function forward(
   count: (bytes: number) => void,
   failed: (error: Error) => void,
 ): void {
-  const { duplex: from, smallReads } = source;
+  const { duplex: from } = source;
   const queued = new QueuedBytes(to, bytes);
-  let corked = false;
   const written = (error?: Error | null): void => {
     if (error) failed(error);
-  };
-  const uncork = (): void => {
-    corked = false;
-    to.uncork();
   };
   from.on('data', (chunk: Buffer) => {
     // The bytes are dropped and not counted. A pause would last: no drain follows it.
     if (to.destroyed) return;
     count(chunk.length);
-    // Gathering halves the receiver's processor time and gives half as much throughput again.
-    if (smallReads && !corked && chunk.length >= GATHER_FROM_BYTES) {
-      corked = true;
-      to.cork();
-      setImmediate(uncork);
-    }
     if (to.write(chunk, written)) return;
     queued.update();
     // A writable emits `drain` from its own mark on.

@@ -3,11 +3,10 @@ import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { connect, createServer } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
-import { TLSSocket } from 'node:tls';
-import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
+import { carriedEngine } from '../../lib/hbone/carried/engine.ts';
 import { http2Engine } from '../support/engine-http2/engine.ts';
+import { acceptStaying, connectStaying } from '../support/staying-tls.ts';
 import { TunnelPool } from '../../lib/hbone/pool.ts';
-import { connectTls, acceptTls } from '../../lib/hbone/tls.ts';
 import { bidiCopy } from '../../lib/net/bidi-copy.ts';
 import type { CopyEnd } from '../../lib/net/bidi-copy.ts';
 import { systemClock } from '../../lib/clock/clock.ts';
@@ -31,7 +30,7 @@ const engine = engineName === 'http2' ? http2Engine : carriedEngine;
 process.on('SIGTERM', () => process.exit(0));
 
 function socketEnd(socket: Socket): CopyEnd {
-  return { duplex: socket, smallReads: socket instanceof TLSSocket, abort: () => socket.destroy() };
+  return { duplex: socket, abort: () => socket.destroy() };
 }
 
 async function dial(port: number): Promise<Socket> {
@@ -57,7 +56,7 @@ async function listen(serve: (socket: Socket) => void): Promise<number> {
 async function server(): Promise<number[]> {
   if (engineName === 'tls') {
     const relay = async (raw: Socket): Promise<void> => {
-      const { socket } = await acceptTls(raw, options);
+      const { socket } = await acceptStaying(raw, options);
       // The first two bytes select the destination.
       const [first] = (await once(socket, 'data')) as [Buffer];
       socket.pause();
@@ -107,7 +106,7 @@ async function client(): Promise<number[]> {
   };
   const relay = async (socket: Socket, port: number): Promise<void> => {
     if (engineName === 'tls') {
-      const { socket: secured } = await connectTls(await dial(tunnel), options);
+      const { socket: secured } = await connectStaying(await dial(tunnel), options);
       const target = Buffer.alloc(2);
       target.writeUInt16BE(port);
       secured.write(target);

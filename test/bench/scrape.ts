@@ -4,7 +4,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { MessageChannel, Worker, isMainThread, workerData } from 'node:worker_threads';
 import type { MessagePort } from 'node:worker_threads';
-import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
+import { carriedEngine } from '../../lib/hbone/carried/engine.ts';
 import { SeriesReader } from '../../lib/metrics/series-memory.ts';
 import type { ControlFromThread } from '../../workers/listener/protocol/control.ts';
 import { ListenerThread } from '../../workers/listener/thread.ts';

@@ -9,7 +9,6 @@ import type { ExecutionContext, TestFn } from 'ava';
 import { parseBaggage } from '../../lib/hbone/baggage.ts';
 import type { TunnelCredentials } from '../../lib/hbone/credentials.ts';
 import type { HboneEngine } from '../../lib/hbone/engine.ts';
-import { acceptTls } from '../../lib/hbone/tls.ts';
 import {
   KIB,
   MIB,
@@ -25,6 +24,7 @@ import { identities } from '../support/tunnel-pki.ts';
 import { rawHttp2 } from '../support/raw-http2.ts';
 import { rawClient } from '../support/raw-tls.ts';
 import { until } from '../support/until.ts';
+import { acceptStaying } from '../support/staying-tls.ts';
 
 interface PlainServer {
   readonly port: number;
@@ -38,7 +38,7 @@ async function plainServer(t: ExecutionContext, own: TunnelCredentials): Promise
   const sessions: ServerHttp2Session[] = [];
   const requests: IncomingHttpHeaders[] = [];
   const listener = createServer({ pauseOnConnect: true, allowHalfOpen: true }, (raw) => {
-    void acceptTls(raw, tunnelOptions(own)).then(({ socket }) => {
+    void acceptStaying(raw, tunnelOptions(own)).then(({ socket }) => {
       const session = performServerHandshake(socket);
       sessions.push(session);
       session.on('error', () => undefined);

@@ -4,10 +4,9 @@ import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import type { TestFn } from 'ava';
-import { errorCode } from '../../lib/hbone/engine-framing/frames.ts';
+import { errorCode } from '../../lib/hbone/session/frames.ts';
 import type { HboneEngine } from '../../lib/hbone/engine.ts';
-import { HpackEncoder } from '../../lib/hbone/engine-framing/hpack-encoder.ts';
-import { acceptTls } from '../../lib/hbone/tls.ts';
+import { HpackEncoder } from '../../lib/hbone/session/hpack-encoder.ts';
 import { rawFrame, rawHttp2 } from '../support/raw-http2.ts';
 import {
   echo,
@@ -20,6 +19,7 @@ import {
 } from '../support/tunnel-kit.ts';
 import { identities } from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
+import { acceptStaying } from '../support/staying-tls.ts';
 
 const HOLD = 'hold:1';
 const POST = [
@@ -110,7 +110,7 @@ export function malformed(test: TestFn, engine: HboneEngine): void {
     const { client, server } = await identities();
     const { promise: accepted, resolve } = Promise.withResolvers<TLSSocket>();
     const listener = createServer({ pauseOnConnect: true, allowHalfOpen: true }, (raw) => {
-      void acceptTls(raw, tunnelOptions(server)).then(({ socket }) => resolve(socket));
+      void acceptStaying(raw, tunnelOptions(server)).then(({ socket }) => resolve(socket));
     });
     listener.listen(0, '127.0.0.1');
     await once(listener, 'listening');

@@ -1,6 +1,7 @@
 /** The part of the engine contract for tunnels on a stream of another tunnel. */
 import { randomBytes } from 'node:crypto';
 import type { TestFn } from 'ava';
+import { MeshError } from '../../lib/errors/mesh-error.ts';
 import type { HboneEngine } from '../../lib/hbone/engine.ts';
 import {
   MIB,
@@ -31,7 +32,7 @@ export function nested(test: TestFn, engine: HboneEngine): void {
       const carrier = await outer.open(request);
       // Both tunnels ping. Only the inner ping shows that the far end is alive; the gateway cannot answer it.
       const tunnel = await engine.connect(
-        carrier.duplex,
+        carrier.toSocket().socket,
         tunnelOptions(client, { pingIntervalMs: 20 }),
       );
       t.teardown(() => tunnel.destroy());
@@ -47,7 +48,7 @@ export function nested(test: TestFn, engine: HboneEngine): void {
     second.carrier.reset();
     await second.tunnel.closed;
     t.true(outer.usable);
-    const refused = engine.connect((await outer.open(request)).duplex, {
+    const refused = engine.connect((await outer.open(request)).toSocket().socket, {
       ...tunnelOptions(client),
       verifyPeer: () => {
         throw new Error('not this one');
@@ -55,5 +56,9 @@ export function nested(test: TestFn, engine: HboneEngine): void {
     });
     await t.throwsAsync(refused, { message: /not this one/ });
     await until(() => outer.streams === 0, { timeoutMs: 10_000, what: 'the carriers to end' });
+    const { over } = (await outer.open(request)).toSocket();
+    const reason = new MeshError('TLS_PEER_REVOKED', 'the gateway is revoked');
+    outer.destroy(reason);
+    t.is(await over, reason);
   });
 }

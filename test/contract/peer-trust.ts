@@ -15,7 +15,7 @@ import { REVERIFIED_PER_TURN } from '../../lib/hbone/limits.ts';
 import { NO_REVOCATIONS, parseRevocationLists } from '../../lib/identity/crl.ts';
 import type { RevocationLists } from '../../lib/identity/crl.ts';
 import type { Issuer } from '../../lib/identity/x509.ts';
-import { settingId, windowUpdateFrame } from '../../lib/hbone/engine-framing/frames.ts';
+import { settingId, windowUpdateFrame } from '../../lib/hbone/session/frames.ts';
 import { connectFrame, hostilePeer } from '../support/hostile-peer.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { issueCrl } from '../support/crl-kit.ts';

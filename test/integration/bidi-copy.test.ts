@@ -5,7 +5,7 @@ import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import * as fc from 'fast-check';
 import { HIGH_WATER_BYTES, bidiCopy, socketEnd } from '../../lib/net/bidi-copy.ts';
-import type { Copy, CopyEnd } from '../../lib/net/bidi-copy.ts';
+import type { Copy } from '../../lib/net/bidi-copy.ts';
 import { digest, pour, stall } from '../support/bulk.ts';
 import { socketPair } from '../support/socket-pair.ts';
 import { MIB, readAll, readToEnd } from '../support/tunnel-kit.ts';
@@ -22,10 +22,9 @@ interface Joined {
   readonly far: Socket;
 }
 
-async function joined(t: ExecutionContext, smallReads = false): Promise<Joined> {
+async function joined(t: ExecutionContext): Promise<Joined> {
   const [a, b] = await Promise.all([socketPair(t), socketPair(t)]);
-  const end = (socket: Socket): CopyEnd => Object.assign(socketEnd(socket), { smallReads });
-  const copy = bidiCopy(end(a.near), end(b.near));
+  const copy = bidiCopy(socketEnd(a.near), socketEnd(b.near));
   return { client: a.far, server: b.far, copy, near: a.near, far: b.near };
 }
 
@@ -41,9 +40,8 @@ test('bytes of any chunking arrive intact both ways and are counted', async (t) 
     fc.asyncProperty(
       fc.array(fc.integer({ min: 0, max: 200_000 }), { maxLength: 8 }),
       fc.array(fc.integer({ min: 0, max: 200_000 }), { maxLength: 8 }),
-      fc.boolean(),
-      async (up, down, smallReads) => {
-        const { client, server, copy } = await joined(t, smallReads);
+      async (up, down) => {
+        const { client, server, copy } = await joined(t);
         const [sentUp, sentDown, gotUp, gotDown] = await Promise.all([
           send(client, up),
           send(server, down),
@@ -131,7 +129,7 @@ test('the server may speak first', async (t) => {
 });
 
 test('a stalled reader stops the sender and nothing piles up', async (t) => {
-  const { client, server, copy } = await joined(t, true);
+  const { client, server, copy } = await joined(t);
   server.pause();
   const sent = await stall(client, { limit: 256 * MIB });
   // The copy holds the bytes that it read and that its sink's kernel buffers did not take.

@@ -8,7 +8,7 @@ import { Worker } from 'node:worker_threads';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { present } from '../../lib/errors/assert.ts';
-import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
+import { carriedEngine } from '../../lib/hbone/carried/engine.ts';
 import type { ClientTunnel } from '../../lib/hbone/engine.ts';
 import { RawSocket } from '../../lib/net/raw-socket.ts';
 import { BLOCKED, GOES_ON } from '../support/blocked-server.worker.ts';

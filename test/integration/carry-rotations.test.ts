@@ -8,7 +8,7 @@ import type { Socket } from 'node:net';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { processEnvironment } from '../../lib/config/env.ts';
-import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
+import { carriedEngine } from '../../lib/hbone/carried/engine.ts';
 import type { ClientTunnel } from '../../lib/hbone/engine.ts';
 import { carryStats } from '../../lib/linux/carry.ts';
 import { RawSocket } from '../../lib/net/raw-socket.ts';

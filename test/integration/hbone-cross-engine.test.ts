@@ -1,11 +1,11 @@
-/** Tests the two engines against each other, and the sockets of the framing engine, which the contract does not cover. */
+/** Tests the engine against one on node:http2, and its sockets, which the contract does not cover. */
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
-import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
+import { carriedEngine } from '../../lib/hbone/carried/engine.ts';
 import { http2Engine } from '../support/engine-http2/engine.ts';
 import type { ClientTunnel, HboneEngine } from '../../lib/hbone/engine.ts';
 import { bidiCopy, socketEnd } from '../../lib/net/bidi-copy.ts';

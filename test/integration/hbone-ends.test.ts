@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import type { Socket } from 'node:net';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
-import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
+import { carriedEngine } from '../../lib/hbone/carried/engine.ts';
 import {
   DEFAULT_WINDOW,
   errorCode,
@@ -12,7 +12,7 @@ import {
   rstStreamFrame,
   settingId,
   windowUpdateFrame,
-} from '../../lib/hbone/engine-framing/frames.ts';
+} from '../../lib/hbone/session/frames.ts';
 import { bidiCopy, socketEnd } from '../../lib/net/bidi-copy.ts';
 import type { Copy } from '../../lib/net/bidi-copy.ts';
 import { streamEnd } from '../../workers/listener/upstream.ts';

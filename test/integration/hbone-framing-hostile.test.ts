@@ -6,10 +6,9 @@ import type { AddressInfo } from 'node:net';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import * as fc from 'fast-check';
-import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
-import { errorCode, windowUpdateFrame } from '../../lib/hbone/engine-framing/frames.ts';
+import { carriedEngine } from '../../lib/hbone/carried/engine.ts';
+import { errorCode, windowUpdateFrame } from '../../lib/hbone/session/frames.ts';
 import type { TunnelStream } from '../../lib/hbone/engine.ts';
-import { acceptTls } from '../../lib/hbone/tls.ts';
 import { rawFrame, rawHttp2 } from '../support/raw-http2.ts';
 import type { RawHttp2 } from '../support/raw-http2.ts';
 import {
@@ -25,6 +24,7 @@ import {
 import type { ServerFixture } from '../support/tunnel-kit.ts';
 import { identities } from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
+import { acceptStaying } from '../support/staying-tls.ts';
 
 interface Rig {
   readonly server: ServerFixture;
@@ -325,7 +325,7 @@ for (const [what, frame] of [
   test(`a client ends a tunnel whose server sends ${what}`, async (t) => {
     const { client, server } = await identities();
     const listener = createServer({ pauseOnConnect: true, allowHalfOpen: true }, (raw) => {
-      void acceptTls(raw, tunnelOptions(server)).then(({ socket }) => {
+      void acceptStaying(raw, tunnelOptions(server)).then(({ socket }) => {
         socket.resume();
         socket.write(what.startsWith('no ') ? frame : Buffer.concat([rawFrame(4, 0, 0), frame]));
       });

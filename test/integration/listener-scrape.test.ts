@@ -2,7 +2,7 @@
 import { MessageChannel } from 'node:worker_threads';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
-import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
+import { carriedEngine } from '../../lib/hbone/carried/engine.ts';
 import { SeriesReader } from '../../lib/metrics/series-memory.ts';
 import { CONNECTIONS_FOLDED_PER_TURN } from '../../lib/metrics/traffic.ts';
 import type {

@@ -10,7 +10,7 @@ import { handOver } from '../../lib/hbone/handover/handover.ts';
 import type { HandedOver, Leaving } from '../../lib/hbone/handover/handover.ts';
 import { countRecords } from '../../lib/hbone/handover/records.ts';
 import { TrafficSecrets } from '../../lib/hbone/handover/traffic-secrets.ts';
-import { acceptTlsToLeave, connectTlsToLeave } from '../../lib/hbone/tls.ts';
+import { acceptTls, connectTls as dialTls } from '../../lib/hbone/tls.ts';
 import { present } from '../../lib/errors/assert.ts';
 import { tlsParameters } from '../../lib/tls/parameters.ts';
 import { socketPair } from '../support/socket-pair.ts';
@@ -87,9 +87,7 @@ async function both(t: ExecutionContext, choice: Choice): Promise<Setup> {
       ? credentialsLimitedTo(own, limits)
       : credentials(own, policy);
   const options = tunnelOptions(ours);
-  const secured = await (role === 'server'
-    ? acceptTlsToLeave(near, options)
-    : connectTlsToLeave(near, options));
+  const secured = await (role === 'server' ? acceptTls(near, options) : dialTls(near, options));
   t.is(secured.peer.identity, role === 'client' ? SERVER : CLIENT);
   return {
     leaving: secured.leaving,
@@ -300,7 +298,7 @@ test('what is no TLS is refused by OpenSSL, at once', async (t) => {
   const pki = await createTunnelPki();
   const options = tunnelOptions(credentials(await pki.issue(SERVER)));
   const plain = await socketPair(t);
-  const refused = acceptTlsToLeave(plain.near, options);
+  const refused = acceptTls(plain.near, options);
   plain.far.write('GET / HTTP/1.1\r\n\r\n');
   await t.throwsAsync(refused, { code: 'TLS_HANDSHAKE', message: /http request/i });
 });

@@ -6,7 +6,7 @@ import { connect as connectTls, createServer as createTlsServer } from 'node:tls
 import type { ConnectionOptions, TLSSocket } from 'node:tls';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
-import { http2Engine } from '../support/engine-http2/engine.ts';
+import { carriedEngine } from '../../lib/hbone/carried/engine.ts';
 import { openGrpcClient } from '../../lib/grpc/client.ts';
 import { RootsCredentials } from '../../lib/grpc/credentials.ts';
 import { DEFAULT_TLS_POLICY } from '../../lib/tls/parameters.ts';
@@ -56,14 +56,14 @@ async function helloOf(t: ExecutionContext, policy: Partial<TlsPolicy>): Promise
   const pki = await createTunnelPki();
   const own = credentials(await pki.issue(CLIENT), policy);
   const { port, hello } = await heard(t);
-  await t.throwsAsync(http2Engine.connect(await dial(t, port), tunnelOptions(own)));
+  await t.throwsAsync(carriedEngine.connect(await dial(t, port), tunnelOptions(own)));
   return hello;
 }
 
 async function server(t: ExecutionContext, policy: Partial<TlsPolicy> = {}) {
   const pki = await createTunnelPki();
   const own = credentials(await pki.issue(SERVER), policy);
-  const fixture = await serveTunnels(t, http2Engine, tunnelOptions(own), echo);
+  const fixture = await serveTunnels(t, carriedEngine, tunnelOptions(own), echo);
   const client = await pki.issue(CLIENT);
   if (typeof client.key === 'string') throw new Error('a KeyObject is issued');
   const key = client.key.export({ type: 'pkcs8', format: 'pem' });
@@ -161,7 +161,7 @@ test('COMPLIANCE_POLICY=pqc offers and takes X25519MLKEM768 and nothing else', a
   const { attempt, fixture, pki } = await server(t, { compliance: 'pqc' });
   await t.throwsAsync(attempt({ ecdhCurve: 'X25519:P-256:P-384' }));
   const own = credentials(await pki.issue(CLIENT), { compliance: 'pqc' });
-  const tunnel = await openTunnel(t, http2Engine, fixture.port, tunnelOptions(own));
+  const tunnel = await openTunnel(t, carriedEngine, fixture.port, tunnelOptions(own));
   t.is((await roundTrip(await tunnel.open(request), 'hybrid')).toString(), 'hybrid');
 });
 

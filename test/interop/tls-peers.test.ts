@@ -12,7 +12,7 @@ import { join } from 'node:path';
 import { Duplex } from 'node:stream';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
-import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
+import { carriedEngine } from '../../lib/hbone/carried/engine.ts';
 import { carryStats } from '../../lib/linux/carry.ts';
 import { ownPort } from '../support/ports.ts';
 import { MIB, dial, echo, readAll, serveTunnels, tunnelOptions } from '../support/tunnel-kit.ts';

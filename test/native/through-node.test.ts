@@ -32,7 +32,7 @@ type Files = readonly (readonly [config: string, files: readonly string[]])[];
 
 /** Tunnels, their ends and bounds, sockets of namespaces, and whole proxies between namespaces. */
 const FILES: Files = [
-  ['ava.config.js', ['contract/hbone-engine-carried']],
+  ['ava.config.js', ['contract/hbone-engine']],
   [
     'ava.integration.config.js',
     ['integration/carry-blocked', 'integration/hbone-bytes-hostile', 'integration/hbone-ends'],

@@ -12,7 +12,7 @@ import {
   frameType,
   settingId,
   windowUpdateFrame,
-} from '../../lib/hbone/engine-framing/frames.ts';
+} from '../../lib/hbone/session/frames.ts';
 import { MAX_CONCURRENT_STREAMS } from '../../lib/hbone/limits.ts';
 import { carryStats } from '../../lib/linux/carry.ts';
 import { Arena, p99, repeat, streamId } from '../support/hostile-arena.ts';

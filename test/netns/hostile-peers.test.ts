@@ -9,7 +9,7 @@ import {
   rstStreamFrame,
   settingId,
   settingsFrame,
-} from '../../lib/hbone/engine-framing/frames.ts';
+} from '../../lib/hbone/session/frames.ts';
 import { Arena, repeat, streamId } from '../support/hostile-arena.ts';
 import { connectFrame, frame, headerBlock } from '../support/hostile-peer.ts';
 import type { HostilePeer, HostilePeerOptions } from '../support/hostile-peer.ts';

@@ -8,10 +8,10 @@ import {
   frameType,
   headersFrames,
   settingsFrame,
-} from '../../lib/hbone/engine-framing/frames.ts';
-import { HpackDecoder } from '../../lib/hbone/engine-framing/hpack-decoder.ts';
-import { HpackEncoder } from '../../lib/hbone/engine-framing/hpack-encoder.ts';
-import { decodeHuffman } from '../../lib/hbone/engine-framing/huffman.ts';
+} from '../../lib/hbone/session/frames.ts';
+import { HpackDecoder } from '../../lib/hbone/session/hpack-decoder.ts';
+import { HpackEncoder } from '../../lib/hbone/session/hpack-encoder.ts';
+import { decodeHuffman } from '../../lib/hbone/session/huffman.ts';
 import { HpackPeer } from '../support/hpack-peer.ts';
 
 const KIB = 1_024;

@@ -7,7 +7,7 @@ import { connect, createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { parentPort, workerData } from 'node:worker_threads';
 import type { CredentialSource } from '../../lib/hbone/credentials.ts';
-import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
+import { carriedEngine } from '../../lib/hbone/carried/engine.ts';
 import type { IncomingRequest } from '../../lib/hbone/engine.ts';
 import { RawSocket } from '../../lib/net/raw-socket.ts';
 import { echo, tunnelOptions } from './tunnel-kit.ts';

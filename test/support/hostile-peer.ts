@@ -12,7 +12,7 @@ import {
   settingsAckFrame,
   settingsFrame,
   writeFrameHeader,
-} from '../../lib/hbone/engine-framing/frames.ts';
+} from '../../lib/hbone/session/frames.ts';
 
 /** A tunnel whose frames a test writes itself. */
 export interface HostilePeer {

@@ -3,7 +3,7 @@ import { BroadcastChannel } from 'node:worker_threads';
 import { present } from '../../lib/errors/assert.ts';
 import type { PodTask, ThreadAttachment } from '../../workers/listener/protocol/control.ts';
 import { ListenerThread } from '../../workers/listener/thread.ts';
-import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
+import { carriedEngine } from '../../lib/hbone/carried/engine.ts';
 
 let thread: ListenerThread | null = null;
 

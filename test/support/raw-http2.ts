@@ -3,13 +3,13 @@ import { connect } from 'node:tls';
 import type { TLSSocket } from 'node:tls';
 import type { ExecutionContext } from 'ava';
 import type { TunnelCredentials } from '../../lib/hbone/credentials.ts';
-import { HpackEncoder } from '../../lib/hbone/engine-framing/hpack-encoder.ts';
+import { HpackEncoder } from '../../lib/hbone/session/hpack-encoder.ts';
 import {
   CLIENT_PREFACE,
   headersFrames,
   settingsFrame,
   writeFrameHeader,
-} from '../../lib/hbone/engine-framing/frames.ts';
+} from '../../lib/hbone/session/frames.ts';
 import { dial } from './tunnel-kit.ts';
 
 /** A frame from the peer. */

@@ -1,7 +1,7 @@
 import { MessageChannel } from 'node:worker_threads';
 import type { ExecutionContext } from 'ava';
 import { closeFd, openNetns } from '../../lib/linux/netns.ts';
-import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
+import { carriedEngine } from '../../lib/hbone/carried/engine.ts';
 import { Pod } from '../../workers/listener/pod.ts';
 import type { ControlFromThread } from '../../workers/listener/protocol/control.ts';
 import type { StateResponse } from '../../workers/listener/protocol/state.ts';

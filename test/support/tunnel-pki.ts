@@ -1,9 +1,10 @@
 import { X509Certificate, createPublicKey, generateKeyPairSync } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
+import type { SecureContextOptions } from 'node:tls';
 import { TunnelCredentials } from '../../lib/hbone/credentials.ts';
 import type { CredentialSource } from '../../lib/hbone/credentials.ts';
 import { DEFAULT_TLS_POLICY, tlsParameters } from '../../lib/tls/parameters.ts';
-import type { TlsParameters, TlsPolicy } from '../../lib/tls/parameters.ts';
+import type { TlsPolicy } from '../../lib/tls/parameters.ts';
 import { createRoot, issueIntermediate, issueLeaf } from '../../lib/identity/x509.ts';
 import type { Issuer } from '../../lib/identity/x509.ts';
 
@@ -118,7 +119,7 @@ export function pems(source: CredentialSource): {
 /** Creates TLS contexts that know only these suites and groups, also those that our own rules do not offer. */
 export function credentialsLimitedTo(
   source: CredentialSource,
-  limits: Pick<TlsParameters, 'ciphers' | 'ecdhCurve'>,
+  limits: Pick<SecureContextOptions, 'ciphers' | 'ecdhCurve' | 'minVersion' | 'maxVersion'>,
 ): TunnelCredentials {
   const limited = credentials(source);
   const options = { ...pems(source), ...tlsParameters(DEFAULT_TLS_POLICY), ...limits };

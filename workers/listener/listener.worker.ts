@@ -3,7 +3,7 @@ import { assert, present } from '../../lib/errors/assert.ts';
 import { saveMemory } from '../../lib/linux/process.ts';
 import type { PodTask, ThreadAttachment } from './protocol/control.ts';
 import { ListenerThread } from './thread.ts';
-import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
+import { carriedEngine } from '../../lib/hbone/carried/engine.ts';
 
 let thread: ListenerThread | null = null;
 

@@ -65,7 +65,6 @@ export function streamEnd(stream: TunnelStream): CopyEnd {
 
 /** A class, as a getter in an object literal is defined anew for each connection. */
 class StreamEnd implements CopyEnd {
-  readonly smallReads = true;
   readonly #stream: TunnelStream;
 
   constructor(stream: TunnelStream) {

@@ -109,6 +109,12 @@ bool readSuite(const std::string& name, Suite* suite) {
   return true;
 }
 
+bool isLocal(int fd) {
+  int domain = 0;
+  socklen_t length = sizeof domain;
+  return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
+}
+
 void dropHandle(napi_env, void* data, void*) { delete static_cast<Handle*>(data); }
 
 // carryOpen(threads, onEvents(count, bytes | null), numbers) → handle. Once per environment. Before each call of onEvents the
@@ -151,12 +157,18 @@ napi_value carryLink(napi_env env, napi_callback_info info) {
   Options options(env, arguments.value(1));
   const auto fd = static_cast<int>(options.number("fd", 0, INT32_MAX));
   setup->isServer = options.boolean("isServer");
-  if (!readSuite(options.text("cipher"), &setup->suite)) {
-    options.fail("cipher must be a cipher suite of TLS 1.3");
+  const std::string cipher = options.text("cipher");
+  setup->isPlain = cipher == "none";
+  if (setup->isPlain) {
+    // Plain bytes must not leave the machine, whatever the caller believes of its descriptor.
+    if (!isLocal(fd)) options.fail("cipher none is for local sockets");
+  } else if (readSuite(cipher, &setup->suite)) {
+    setup->secretBytes = carry::secretBytes(setup->suite);
+    options.secret("readSecret", setup->secretBytes, setup->readSecret);
+    options.secret("writeSecret", setup->secretBytes, setup->writeSecret);
+  } else {
+    options.fail("cipher must be a cipher suite of TLS 1.3, or none");
   }
-  setup->secretBytes = carry::secretBytes(setup->suite);
-  options.secret("readSecret", setup->secretBytes, setup->readSecret);
-  options.secret("writeSecret", setup->secretBytes, setup->writeSecret);
   setup->readSequence = static_cast<uint64_t>(options.number("readSequence", 0, 1 << 20));
   setup->writeSequence = static_cast<uint64_t>(options.number("writeSequence", 0, 1 << 20));
   setup->unread = options.bytes("unread");

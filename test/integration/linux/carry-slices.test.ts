@@ -2,7 +2,7 @@
 import { readFileSync, readdirSync } from 'node:fs';
 import { release } from 'node:os';
 import test from 'ava';
-import { carriedEngine } from '../../../lib/hbone/engine-carried/engine.ts';
+import { carriedEngine } from '../../../lib/hbone/carried/engine.ts';
 import { openTunnel, serveTunnels, tunnelOptions } from '../../support/tunnel-kit.ts';
 import { identities } from '../../support/tunnel-pki.ts';
 import { until } from '../../support/until.ts';

@@ -14,7 +14,7 @@ import type {
 } from '../../../lib/hbone/engine.ts';
 import { RESPONSE_TIMEOUT_MS } from '../../../lib/hbone/limits.ts';
 import { readHeaders } from '../../../lib/hbone/peer-text.ts';
-import type { SecuredSocket } from '../../../lib/hbone/tls.ts';
+import type { StayingSocket } from '../staying-tls.ts';
 import { SessionTunnel } from './session.ts';
 import { Http2TunnelStream, flatHeaders, streamEndError } from './stream.ts';
 
@@ -24,7 +24,7 @@ export class Http2ClientTunnel extends SessionTunnel implements ClientTunnel {
   readonly #maxStreams: number;
   readonly #listeners: (() => void)[] = [];
 
-  constructor(session: ClientHttp2Session, secured: SecuredSocket, options: TunnelOptions) {
+  constructor(session: ClientHttp2Session, secured: StayingSocket, options: TunnelOptions) {
     super(session, secured, options);
     this.#client = session;
     this.#maxStreams = options.settings.maxStreams;

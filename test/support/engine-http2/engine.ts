@@ -1,6 +1,5 @@
 import { connect, performServerHandshake } from 'node:http2';
 import type { Socket } from 'node:net';
-import type { Duplex } from 'node:stream';
 import type {
   ClientTunnel,
   HboneEngine,
@@ -8,7 +7,7 @@ import type {
   ServerTunnel,
   TunnelOptions,
 } from '../../../lib/hbone/engine.ts';
-import { acceptTls, connectTls } from '../../../lib/hbone/tls.ts';
+import { acceptStaying, connectStaying } from '../staying-tls.ts';
 import { Http2ClientTunnel } from './client-tunnel.ts';
 import { Http2ServerTunnel } from './server-tunnel.ts';
 import { clientSessionOptions, serverSessionOptions } from './session-options.ts';
@@ -18,13 +17,13 @@ export const http2Engine: HboneEngine = {
   name: 'http2',
 
   async serve(socket: Socket, options: ServeOptions): Promise<ServerTunnel> {
-    const secured = await acceptTls(socket, options);
+    const secured = await acceptStaying(socket, options);
     const session = performServerHandshake(secured.socket, serverSessionOptions(options.settings));
     return new Http2ServerTunnel(session, secured, options);
   },
 
-  async connect(transport: Duplex, options: TunnelOptions): Promise<ClientTunnel> {
-    const secured = await connectTls(transport, options);
+  async connect(raw: Socket, options: TunnelOptions): Promise<ClientTunnel> {
+    const secured = await connectStaying(raw, options);
     const session = connect('https://hbone', {
       ...clientSessionOptions(options.settings),
       createConnection: () => secured.socket,

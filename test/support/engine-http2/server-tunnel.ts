@@ -19,7 +19,7 @@ import { TokenBucket } from '../../../lib/async/token-bucket.ts';
 import { ABANDONED_REQUESTS, MAX_UNDECIDED_REQUESTS } from '../../../lib/hbone/limits.ts';
 import { NO_HEADERS, cutAuthority, cutMethod, readHeaders } from '../../../lib/hbone/peer-text.ts';
 import type { PeerHeaders } from '../../../lib/hbone/peer-text.ts';
-import type { SecuredSocket } from '../../../lib/hbone/tls.ts';
+import type { StayingSocket } from '../staying-tls.ts';
 import { SessionTunnel } from './session.ts';
 import { Http2TunnelStream, flatHeaders } from './stream.ts';
 
@@ -33,7 +33,7 @@ export class Http2ServerTunnel extends SessionTunnel implements ServerTunnel {
   readonly #budget: TokenBucket;
   #undecided = 0;
 
-  constructor(session: ServerHttp2Session, secured: SecuredSocket, options: ServeOptions) {
+  constructor(session: ServerHttp2Session, secured: StayingSocket, options: ServeOptions) {
     super(session, secured, options);
     this.#serve = options;
     this.#budget = new TokenBucket(options.clock, ABANDONED_REQUESTS);

@@ -41,6 +41,10 @@ export class Http2TunnelStream implements TunnelStream {
     return this.#stream;
   }
 
+  toSocket(): never {
+    throw new Error('node:http2 carries no tunnels in tunnels here');
+  }
+
   reset(why: Abort = 'unread'): void {
     if (this.#stream.closed || this.#stream.destroyed) {
       this.#stream.destroy();

@@ -1,8 +1,13 @@
 /** A connection to another network: a tunnel inside a stream of a tunnel to that network's gateway (docs/spec/hbone.md §10). */
 import { withTimeLimit } from '../../../lib/async/time-limit.ts';
-import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { MeshError, asMeshError } from '../../../lib/errors/mesh-error.ts';
 import { innerHeaders } from '../../../lib/hbone/connect-request.ts';
-import type { ClientTunnel, OpenRequest, TunnelStream } from '../../../lib/hbone/engine.ts';
+import type {
+  ClientTunnel,
+  LocalStream,
+  OpenRequest,
+  TunnelStream,
+} from '../../../lib/hbone/engine.ts';
 import type { TunnelKey, TunnelPool } from '../../../lib/hbone/pool.ts';
 import { verifyServerIdentity } from '../../../lib/identity/peer-verify.ts';
 import type { CopyEnd } from '../../../lib/net/bidi-copy.ts';
@@ -64,15 +69,17 @@ export async function openDouble(
   const outer = request.pool.open(request.gateway, request.connect, { avoid, limitMs });
   const carrier = await inTime(outer, (late) => late.reset());
   connection.onCut(() => carrier.reset('cut'));
+  let local: LocalStream | null = null;
   let tunnel: ClientTunnel | null = null;
   try {
     connection.assertNotCut();
-    tunnel = await inTime(connectInner(pod, request, carrier), (late) => late.destroy());
+    local = carrier.toSocket();
+    tunnel = await inTime(connectInner(pod, request, local), (late) => late.destroy());
     connection.assertNotCut();
     request.onAsk();
     const stream = await tunnel.open(innerRequest(pod, request));
     connection.assertNotCut();
-    endTogether(pod, { carrier, tunnel, stream });
+    endTogether(pod, { carrier, over: local.over, tunnel });
     return {
       end: streamEnd(stream),
       headers: stream.headers,
@@ -81,29 +88,40 @@ export async function openDouble(
   } catch (error) {
     tunnel?.destroy();
     carrier.reset();
+    local?.socket.destroy();
     throw error;
   }
 }
 
+/** Begins the tunnel inside. It fails with the stream that carries it. */
 async function connectInner(
   pod: PodContext,
   request: DoubleRequest,
-  carrier: TunnelStream,
+  { socket, over }: LocalStream,
 ): Promise<ClientTunnel> {
   const { certificates, engine, clock, tunnelSettings } = pod.thread;
+  // An error may come before the handshake begins, which finds the socket destroyed then.
+  socket.on('error', () => {});
+  void over.then((error) => {
+    if (error !== null) socket.destroy(error);
+  });
   const credentials = await certificates.get(request.gateway.sourceIdentity);
   // An inner handshake costs the thread as much as an outer one.
   await pod.thread.handshakeTurns.turn(pod.pod.uid);
-  if (carrier.duplex.destroyed) {
-    throw new MeshError('TLS_HANDSHAKE', 'the gateway ended the connection at once');
+  if (socket.destroyed) {
+    throw socket.errored ?? new MeshError('TLS_HANDSHAKE', 'the gateway ended the connection');
   }
-  return engine.connect(carrier.duplex, {
+  const tunnel = await engine.connect(socket, {
     credentials,
     verifyPeer: (certificate) => verifyServerIdentity(certificate, request.innerIdentities),
     settings: tunnelSettings,
     clock,
     bytes: pod.bytes,
   });
+  void over.then((error) => {
+    if (error !== null) tunnel.destroy(asMeshError(error, 'TUNNEL_RESET'));
+  });
+  return tunnel;
 }
 
 function innerRequest(pod: PodContext, { connect }: DoubleRequest): OpenRequest {
@@ -116,20 +134,23 @@ function endTogether(
   pod: PodContext,
   parts: {
     readonly carrier: TunnelStream;
+    readonly over: LocalStream['over'];
     readonly tunnel: ClientTunnel;
-    readonly stream: TunnelStream;
   },
 ): void {
-  const { carrier, tunnel, stream } = parts;
-  stream.duplex.once('close', () => {
+  const { carrier, over, tunnel } = parts;
+  let ends = false;
+  const end = (): void => {
+    if (ends || tunnel.streams > 0) return;
+    ends = true;
     // Not destroyed at once: the last bytes may still be on their way out.
     tunnel.drain();
     const timer = pod.thread.clock.after(INNER_TUNNEL_CLOSE_MS, () => {
       tunnel.destroy();
       carrier.reset();
     });
-    const { duplex } = carrier;
-    if (duplex.closed) timer.cancel();
-    else duplex.once('close', () => timer.cancel());
-  });
+    void over.then(() => timer.cancel());
+  };
+  tunnel.onChange(end);
+  end();
 }

@@ -55,6 +55,10 @@ void Link::read() {
 // Takes whole records in place, and keeps the beginning of the next.
 void Link::takeCiphertext(uint8_t* bytes, size_t length) {
   size_t at = 0;
+  if (isPlain_) {
+    takePlain(bytes, length);
+    at = length;
+  }
   while (at < length && !dead_ && !deaf_) {
     Opened opened;
     const size_t record = RecordReader::measure(bytes + at, length - at, &opened);

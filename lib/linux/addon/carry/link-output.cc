@@ -116,6 +116,10 @@ size_t Link::gatherData(uint8_t* plain, size_t space) {
 
 // Encrypts and sends. The key changes where it must or was asked to.
 bool Link::seal(const uint8_t* plain, size_t length) {
+  if (isPlain_) {
+    rekey_ = askRekey_ = false;
+    return send(plain, length);
+  }
   uint8_t* out = pump_->sealedScratch();
   size_t at = 0;
   size_t from = 0;
@@ -202,8 +206,8 @@ void Link::sendFailed(int error) {
 void Link::close() {
   closeSent_ = true;
   uint8_t record[ALERT_BYTES];
-  const size_t bytes = writer_.alert(Alert::CLOSE_NOTIFY, record);
-  if (bytes > 0 && send(record, bytes)) shutdown(fd_, SHUT_WR);
+  const size_t bytes = isPlain_ ? 0 : writer_.alert(Alert::CLOSE_NOTIFY, record);
+  if ((bytes > 0 || isPlain_) && send(record, bytes)) shutdown(fd_, SHUT_WR);
 }
 
 }  // namespace weft::carry

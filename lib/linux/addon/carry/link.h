@@ -313,6 +313,7 @@ class Link : public Source, private FrameSink {
   Pump* const pump_;
   const uint32_t number_;
   const bool isServer_;
+  const bool isPlain_;
   const int fd_;
   RecordReader reader_;
   RecordWriter writer_;

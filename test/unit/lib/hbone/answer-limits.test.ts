@@ -1,5 +1,5 @@
 import test from 'ava';
-import { AnswerLimits } from '../../../../lib/hbone/engine-framing/answer-limits.ts';
+import { AnswerLimits } from '../../../../lib/hbone/session/answer-limits.ts';
 import { SessionTimers } from '../../../../lib/hbone/session-timers.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 

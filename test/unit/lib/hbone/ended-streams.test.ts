@@ -1,6 +1,6 @@
 import test from 'ava';
-import { EndedStreams } from '../../../../lib/hbone/engine-framing/ended-streams.ts';
-import { MAX_REMEMBERED_STREAMS } from '../../../../lib/hbone/engine-framing/limits.ts';
+import { EndedStreams } from '../../../../lib/hbone/session/ended-streams.ts';
+import { MAX_REMEMBERED_STREAMS } from '../../../../lib/hbone/session/limits.ts';
 
 test('remembers how streams ended, the last word where there is more than one', (t) => {
   const ended = new EndedStreams();

@@ -1,8 +1,8 @@
 import type { StreamCounts } from '../../linux/carry.ts';
 import { isOrdinaryEnd } from '../../net/bidi-copy.ts';
 import type { Copy, CopyCounts, CopyResult, CopySide } from '../../net/bidi-copy.ts';
-import { errorCode } from '../engine-framing/frames.ts';
-import type { StreamOver } from '../engine-framing/resets.ts';
+import { errorCode } from '../session/frames.ts';
+import type { StreamOver } from '../session/resets.ts';
 import type { CarriedStream, StreamWatcher } from './carried-stream.ts';
 
 /** The join of a stream with a socket, which a native thread performs. It ends as lib/net/bidi-copy.ts says. */

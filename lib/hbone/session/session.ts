@@ -38,25 +38,11 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Wire
     this.forget(stream, 'reset-by-peer', endByReset(code, remoteEnded));
   }
 
-  breached(stream: SessionStream, code: number): void {
-    this.resetStream(stream, code, breach(code));
-  }
-
   forget(stream: SessionStream, end: StreamEnd, over: StreamOver): void {
     this.live.delete(stream.id);
     this.ended.add(stream.id, end);
     stream.finish(over);
     this.changed();
-  }
-
-  stray(type: number, id: number): void {
-    if (this.isIdle(id)) {
-      const what = type === frameType.data ? 'DATA' : 'a WINDOW_UPDATE';
-      throw fault(`${what} on a stream that was never opened`);
-    }
-    if (type === frameType.data && this.ended.get(id) !== 'reset-by-us') {
-      this.refuse(id, errorCode.streamClosed);
-    }
   }
 
   protected get live(): OpenStreams {
@@ -117,10 +103,15 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Wire
     }
   }
 
+  /** Resets a stream on which the peer broke a rule. */
+  #breached(stream: SessionStream, code: number): void {
+    this.resetStream(stream, code, breach(code));
+  }
+
   #takeTrailers(stream: SessionStream, block: HeaderBlock, list: FieldList): void {
-    if (stream.remoteEnded) this.breached(stream, errorCode.streamClosed);
+    if (stream.remoteEnded) this.#breached(stream, errorCode.streamClosed);
     else if (!block.endStream || list.oversized || trailersFault(list.fields) !== null) {
-      this.breached(stream, errorCode.protocolError);
+      this.#breached(stream, errorCode.protocolError);
     } else {
       stream.remoteEnd();
     }
@@ -144,6 +135,6 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Wire
     const code = isShort ? errorCode.frameSizeError : errorCode.protocolError;
     const stream = this.live.get(id);
     if (stream === undefined) throw fault('a wrong PRIORITY', code);
-    this.breached(stream, code);
+    this.#breached(stream, code);
   }
 }

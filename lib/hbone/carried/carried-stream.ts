@@ -1,9 +1,9 @@
-import { errorCode } from '../engine-framing/frames.ts';
-import type { FieldList } from '../engine-framing/hpack-decoder.ts';
-import { ENDED } from '../engine-framing/resets.ts';
-import type { StreamOver } from '../engine-framing/resets.ts';
+import { errorCode } from '../session/frames.ts';
+import type { FieldList } from '../session/hpack-decoder.ts';
+import { ENDED } from '../session/resets.ts';
+import type { StreamOver } from '../session/resets.ts';
 import type { Detached, RawSocket } from '../../net/raw-socket.ts';
-import type { SessionStream, WireHost } from '../engine-framing/wire.ts';
+import type { SessionStream, WireHost } from '../session/wire.ts';
 import type { CarriedLink, StreamCounts, StreamEnded } from '../../linux/carry.ts';
 
 /** Learns of the end of a stream, once: when the session has decided and the thread has closed the socket. */

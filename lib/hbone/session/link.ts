@@ -6,7 +6,6 @@ import { TokenBucket } from '../../async/token-bucket.ts';
 import { endedUnderneath, noCounts, silence } from '../engine.ts';
 import type { TunnelEnd, TunnelOptions, TunnelPeer } from '../engine.ts';
 import { CLOSE_LINGER_MS } from '../limits.ts';
-import type { FrameHeader } from './frame-parser.ts';
 import {
   CLIENT_PREFACE,
   ConnectionFault,
@@ -27,13 +26,14 @@ import {
   settingsFrame,
   windowUpdateFrame,
 } from './frames.ts';
+import type { FrameHeader } from './frames.ts';
 import { HeaderBlocks } from './header-block.ts';
 import type { HeaderBlock } from './header-block.ts';
 import { HpackDecoder } from './hpack-decoder.ts';
 import type { FieldList } from './hpack-decoder.ts';
 import { HpackEncoder } from './hpack-encoder.ts';
 import type { FieldPair } from './hpack-encoder.ts';
-import { DECODER_TABLE_BYTES, IDLE_FRAMES, WINDOW_UPDATES_PER_KIB } from './limits.ts';
+import { DECODER_TABLE_BYTES, IDLE_FRAMES } from './limits.ts';
 import { PeerSettings } from './peer-settings.ts';
 import { Pings } from './pings.ts';
 import { ReceiveWindows } from './receive-windows.ts';
@@ -50,7 +50,6 @@ export interface LinkRole {
   readonly settings: readonly (readonly [id: number, value: number])[];
 }
 
-const KIB = 1_024;
 const OVER_LIMIT = 'has not acknowledged SETTINGS, and too much is held for it';
 
 /**
@@ -75,8 +74,6 @@ export abstract class FramingLink implements WireHost {
   protected draining = false;
   /** Whether input and output have stopped. */
   over = false;
-  /** The peer's budget of WINDOW_UPDATEs; bytes sent to it earn more. */
-  protected readonly windowUpdates: TokenBucket;
   /** The peer's budget of frames without progress. */
   protected readonly idleFrames: TokenBucket;
   readonly #role: LinkRole;
@@ -103,7 +100,6 @@ export abstract class FramingLink implements WireHost {
     this.#decoder = new HpackDecoder(DECODER_TABLE_BYTES, role.maxHeaderListBytes, !role.isServer);
     this.#blocks = new HeaderBlocks(role.maxHeaderListBytes);
     this.idleFrames = new TokenBucket(clock, IDLE_FRAMES);
-    this.windowUpdates = new TokenBucket(clock, IDLE_FRAMES);
     this.bytes = options.bytes ?? UNACCOUNTED;
     this.windows = new ReceiveWindows(settings, this.bytes, {
       holds: () => this.windows.received,
@@ -150,7 +146,7 @@ export abstract class FramingLink implements WireHost {
     return this.#probing;
   }
 
-  frameBegins({ type, flags, id }: Readonly<FrameHeader>): void {
+  frameBegins({ type, flags, id }: FrameHeader): void {
     this.#blocks.check(type, id);
     const isSettings = type === frameType.settings && (flags & frameFlag.ack) === 0;
     if (!this.#greeted && !isSettings) throw fault('a frame before its SETTINGS');
@@ -158,7 +154,7 @@ export abstract class FramingLink implements WireHost {
     else if (type > frameType.continuation) this.spendIdleFrame();
   }
 
-  frame(header: Readonly<FrameHeader>, payload: Buffer): void {
+  frame(header: FrameHeader, payload: Buffer): void {
     const { type, id, flags } = header;
     const isAck = (flags & frameFlag.ack) !== 0;
     switch (type) {
@@ -201,17 +197,6 @@ export abstract class FramingLink implements WireHost {
     this.#resolveClosed(this.#end ?? (this.draining ? 'drained' : 'peer-closed'));
   }
 
-  sent(bytes: number): void {
-    this.windowUpdates.earn(1 + (bytes * WINDOW_UPDATES_PER_KIB) / KIB);
-  }
-
-  spendWindowUpdate(): void {
-    if (this.windowUpdates.spend()) return;
-    throw peerFault(errorCode.enhanceYourCalm, 'floods the tunnel with WINDOW_UPDATEs');
-  }
-
-  abstract stray(type: number, id: number): void;
-  abstract breached(stream: SessionStream, code: number): void;
   abstract resetStream(stream: SessionStream, code: number): void;
   abstract resetSent(stream: SessionStream, over: StreamOver): void;
   abstract peerReset(stream: SessionStream, code: number, remoteEnded: boolean): void;
@@ -229,7 +214,7 @@ export abstract class FramingLink implements WireHost {
   /** Settings have come. */
   protected abstract changed(): void;
 
-  /** Sends the greeting and begins to read. */
+  /** Sends the greeting. */
   protected start(): void {
     const { settings, credentials } = this.options;
     const { isServer, maxHeaderListBytes, settings: own } = this.#role;
@@ -249,13 +234,11 @@ export abstract class FramingLink implements WireHost {
     });
     this.announce(Buffer.concat(parts));
     this.timers.at(Math.min(credentials.notAfterMs, this.peer.notAfterMs), () => this.drain());
-    this.wire.start();
   }
 
   /** Sends a frame other than DATA. */
-  control(frame: Buffer): void {
-    if (this.over || this.wire.control(frame)) return;
-    this.fail(peerFault(errorCode.enhanceYourCalm, 'reads nothing of what it is told'));
+  protected control(frame: Buffer): void {
+    if (!this.over) this.wire.control(frame);
   }
 
   /** Sends SETTINGS, which the peer must acknowledge in time. Only one may be unacknowledged, since the answer does not name it. */
@@ -285,7 +268,7 @@ export abstract class FramingLink implements WireHost {
   }
 
   /** Spends the peer's budget on a frame without progress; throws when it is used up. */
-  spendIdleFrame(): void {
+  protected spendIdleFrame(): void {
     if (this.idleFrames.spend()) return;
     throw peerFault(errorCode.enhanceYourCalm, 'sends frames to no end');
   }
@@ -357,11 +340,9 @@ export abstract class FramingLink implements WireHost {
       return;
     }
     this.spendIdleFrame();
-    const before = this.peerSettings.initialWindow;
     this.peerSettings.apply(payload);
     this.#greeted = true;
-    const growth = this.peerSettings.initialWindow - before;
-    this.wire.applySettings(this.peerSettings, growth, settingsAckFrame());
+    this.wire.applySettings(this.peerSettings, settingsAckFrame());
     this.changed();
   }
 

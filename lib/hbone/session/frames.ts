@@ -62,6 +62,14 @@ export const settingId = {
   maxHeaderListSize: 6,
 } as const;
 
+/** A frame's header. */
+export interface FrameHeader {
+  readonly type: number;
+  readonly flags: number;
+  readonly id: number;
+  readonly length: number;
+}
+
 /** The peer broke the protocol in a way that ends the whole connection (RFC 9113 §5.4.1). */
 export class ConnectionFault extends Error {
   override readonly name = 'ConnectionFault';

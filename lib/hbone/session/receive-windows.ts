@@ -1,7 +1,7 @@
 import type { ByteAccount, Debtor } from '../../net/held-bytes.ts';
 import type { TunnelSettings } from '../engine.ts';
 import { DEFAULT_WINDOW, settingId, settingsFrame, windowUpdateFrame } from './frames.ts';
-import { MAX_HELD_BYTES, PRESSED_WINDOW_BYTES, RELEASE_SHARE } from './limits.ts';
+import { PRESSED_WINDOW_BYTES } from './limits.ts';
 
 /**
  * The part of the headroom that a connection window may take. A native thread may give the window back while it holds a quarter of it
@@ -26,8 +26,8 @@ export interface WindowsHost extends Debtor {
 }
 
 /**
- * The flow control of received bytes on one connection (RFC 9113 §5.2, §6.9), and the count of bytes held. Windows are smaller while
- * the pod's account is pressed.
+ * Sizes of the receive windows of one connection (RFC 9113 §5.2, §6.9), and the count of received bytes. Windows are smaller while the
+ * pod's account is pressed. The wire gives them back as bytes arrive.
  */
 export class ReceiveWindows {
   readonly #bytes: ByteAccount;
@@ -35,12 +35,7 @@ export class ReceiveWindows {
   readonly #host: WindowsHost;
   /** Bytes that the peer may have under way on the connection. A tunnel that begins under pressure starts with fewer. */
   #connection: number;
-  /** The part of them that the peer may still send, and the part to give back. */
-  #left: number;
-  #unreleased = 0;
-  /** Received bytes that wait for readers. */
-  #held = 0;
-  /** Held bytes, and those that wait for applications. */
+  /** Received bytes that wait for applications. */
   #received = 0;
   /** The stream window announced last, and whether the peer has acknowledged it. */
   #announced: number;
@@ -56,7 +51,6 @@ export class ReceiveWindows {
     this.#bytes = bytes;
     this.#host = host;
     this.#connection = bytes.pressed ? DEFAULT_WINDOW : this.#fullConnection;
-    this.#left = this.#connection;
     this.#announced = this.#wanted;
     // The peer may use the default until it knows the settings.
     this.#stream = Math.max(this.#announced, DEFAULT_WINDOW);
@@ -76,22 +70,6 @@ export class ReceiveWindows {
   /** Received bytes that are held. */
   get received(): number {
     return this.#received;
-  }
-
-  /** Takes bytes from the connection's window; false when the peer had fewer. */
-  take(bytes: number): boolean {
-    if (bytes > this.#left) return false;
-    this.#left -= bytes;
-    this.#unreleased += bytes;
-    this.#release();
-    return true;
-  }
-
-  /** Adds received bytes that wait for their reader; a negative number subtracts. */
-  hold(bytes: number): void {
-    this.#held += bytes;
-    this.queue(bytes);
-    if (bytes < 0) this.#release();
   }
 
   /** Adds received bytes that wait for an application; a negative number subtracts. */
@@ -125,7 +103,6 @@ export class ReceiveWindows {
       this.#resize(Math.max(wanted, this.#stream));
     }
     this.#widen();
-    this.#release();
   }
 
   /** Stops all announcements when the connection is over. Held bytes stay charged until they are read or dropped. */
@@ -153,7 +130,6 @@ export class ReceiveWindows {
     const more = this.#fullConnection - this.#connection;
     if (this.#bytes.pressed || !this.#agreed || more <= 0) return;
     this.#connection += more;
-    this.#left += more;
     this.#host.control(windowUpdateFrame(0, more));
     this.#host.resize(this.#stream, this.#connection);
   }
@@ -162,20 +138,6 @@ export class ReceiveWindows {
     if (window === this.#stream) return;
     this.#stream = window;
     this.#host.resize(window, this.#connection);
-  }
-
-  /**
-   * Gives the connection window back as bytes arrive, not as they are read, so that a stalled reader does not take it from the other
-   * streams. It waits only if very much is unread altogether, or while the peer has not acknowledged smaller windows.
-   */
-  #release(): void {
-    if (this.#closed || this.#unreleased < this.#connection / RELEASE_SHARE) return;
-    const isSmall = this.#stream <= PRESSED_WINDOW_BYTES;
-    if (!isSmall && (this.#bytes.pressed || this.#held > MAX_HELD_BYTES)) return;
-    const bytes = this.#unreleased;
-    this.#unreleased = 0;
-    this.#left += bytes;
-    this.#host.control(windowUpdateFrame(0, bytes));
   }
 
   #paid(): void {

@@ -3,13 +3,12 @@ import type { ByteAccount } from '../../net/held-bytes.ts';
 import type { RawSocket } from '../../net/raw-socket.ts';
 import type { TunnelStream } from '../engine.ts';
 import type { PeerHeaders } from '../peer-text.ts';
-import type { FrameHeader } from './frame-parser.ts';
-import type { ConnectionFault } from './frames.ts';
+import type { StreamEnd } from './ended-streams.ts';
+import type { ConnectionFault, FrameHeader } from './frames.ts';
 import type { FieldList } from './hpack-decoder.ts';
 import type { PeerSettings } from './peer-settings.ts';
 import type { ReceiveWindows } from './receive-windows.ts';
 import type { StreamOver } from './resets.ts';
-import type { StreamEnd } from './ended-streams.ts';
 
 /** A stream without its bytes. */
 export interface SessionStream {
@@ -28,7 +27,7 @@ export interface SessionStream {
    */
   listen(onOver: (() => void) | null, onHead: ((list: FieldList) => void) | null): void;
   /** Lends the stream the socket that it will be joined with, once the peer has answered 200. */
-  lend?(client: RawSocket): void;
+  lend(client: RawSocket): void;
   /** The peer has announced so many bytes (content-length). */
   expect(bytes: number): void;
   /** A header list of the peer has ended its direction. */
@@ -55,20 +54,16 @@ export interface Wire {
   readonly destroyed: boolean;
   /** Bytes received so far; any is a sign of life. */
   readonly heard: number;
-  /** Begins to read. */
-  start(): void;
   /** Opens a stream: the next one of this side, or one whose HEADERS have come. */
   open(id: number): SessionStream;
   /** Makes the bytes of one of its streams accessible, once the request is answered. */
   opened(stream: SessionStream, headers: PeerHeaders, isServer: boolean): TunnelStream;
-  /** Drops what comes on a stream that the peer has opened and that is not served. */
-  ignore(id: number): void;
-  /** Sends frames other than DATA, RST_STREAM and WINDOW_UPDATE of a stream; false when the peer has left too many unread. */
-  control(frames: Buffer): boolean;
-  /** Sends RST_STREAM, also on a stream that is not open. */
+  /** Sends frames other than DATA, RST_STREAM and WINDOW_UPDATE of a stream. A peer that leaves too many unread is a fault. */
+  control(frames: Buffer): void;
+  /** Sends RST_STREAM and drops what comes, also on a stream that is not open. */
   resetStream(id: number, code: number): void;
-  /** Applies settings of the peer, whose initial window has changed by `growth` bytes, and sends the acknowledgement. */
-  applySettings(settings: PeerSettings, growth: number, acknowledgement: Buffer): void;
+  /** Applies settings of the peer, and sends the acknowledgement. */
+  applySettings(settings: PeerSettings, acknowledgement: Buffer): void;
   /** The receive windows of each stream and of the connection have changed. */
   resize(stream: number, connection: number): void;
   /** Sends what waits, then ends the connection. */
@@ -85,21 +80,9 @@ export interface WireHost {
   /** Runs `input`; a {@link ConnectionFault} that it throws ends the connection. */
   guard(input: () => void): void;
   /** A frame of the peer begins. */
-  frameBegins(header: Readonly<FrameHeader>): void;
+  frameBegins(header: FrameHeader): void;
   /** A complete frame of the peer, other than DATA and WINDOW_UPDATE. */
-  frame(header: Readonly<FrameHeader>, payload: Buffer): void;
-  /** Sends a frame other than DATA; ends the connection if the peer has left too many unread. */
-  control(frame: Buffer): void;
-  /** So many bytes of DATA were sent in one frame. */
-  sent(bytes: number): void;
-  /** Spends the peer's budget on a frame without progress. */
-  spendIdleFrame(): void;
-  /** Spends the peer's budget on a WINDOW_UPDATE. */
-  spendWindowUpdate(): void;
-  /** DATA or WINDOW_UPDATE has come for a stream that is not open. */
-  stray(type: number, id: number): void;
-  /** Resets a stream on which the peer broke a rule. */
-  breached(stream: SessionStream, code: number): void;
+  frame(header: FrameHeader, payload: Buffer): void;
   /** Sends RST_STREAM and forgets the stream. */
   resetStream(stream: SessionStream, code: number): void;
   /** RST_STREAM was sent; forgets the stream. */
@@ -116,5 +99,5 @@ export interface WireHost {
   gone(): void;
 }
 
-/** Makes the wire of a session; it may not call back before {@link Wire.start}. */
+/** Makes the wire of a session; it calls back in later turns only. */
 export type WireMaker = (host: WireHost) => Wire;

@@ -70,7 +70,7 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
       this.#expectAnswer(stream, request, { resolve, reject });
       this.sendHeaders(stream.id, connectFields(request), false);
       const { client = null } = request;
-      if (client !== null) stream.lend?.(client);
+      if (client !== null) stream.lend(client);
     });
   }
 

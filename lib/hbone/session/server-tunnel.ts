@@ -100,7 +100,7 @@ export class FramingServerTunnel extends FramingSession implements ServerTunnel 
     if (id > this.#lastServed) {
       this.spendIdleFrame();
       this.ended.add(id, 'reset-by-us');
-      this.wire.ignore(id);
+      this.wire.resetStream(id, errorCode.refusedStream);
       return;
     }
     if (this.#tooMany()) {

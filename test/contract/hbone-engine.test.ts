@@ -3,21 +3,33 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import test from 'ava';
-import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
+import { carriedEngine } from '../../lib/hbone/carried/engine.ts';
 import type { IncomingRequest } from '../../lib/hbone/engine.ts';
-import { carryStats } from '../../lib/linux/carry.ts';
+import { CarriedLink, carryStats } from '../../lib/linux/carry.ts';
+import type { LinkReceiver } from '../../lib/linux/carry.ts';
+import { closeFd } from '../../lib/linux/netns.ts';
 import { RawSocket } from '../../lib/net/raw-socket.ts';
+import { tlsParameters } from '../../lib/tls/parameters.ts';
 import { socketPair } from '../support/socket-pair.ts';
 import {
   MIB,
   echo,
   openTunnel,
   readAll,
+  readToEnd,
   request,
+  roundTrip,
   serveTunnels,
   tunnelOptions,
 } from '../support/tunnel-kit.ts';
-import { identities } from '../support/tunnel-pki.ts';
+import {
+  CLIENT,
+  SERVER,
+  createTunnelPki,
+  credentials,
+  credentialsLimitedTo,
+  identities,
+} from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
 import { engineContract } from './hbone-engine.ts';
 
@@ -127,6 +139,63 @@ test('a client that is reset before the answer loses its connection, and its str
   const stream = await opening;
   t.deepEqual(await stream.carry?.(raw, 'a')?.done, { error: null });
   await until(() => tunnel.streams === 0, { what: 'the stream to end' });
+});
+
+// node:tls encrypts, through a local socket.
+test('a tunnel of TLS 1.2 carries, probes and ends like any other', async (t) => {
+  const policy = { tls12: true, compliance: null };
+  const pki = await createTunnelPki();
+  const server = credentials(await pki.issue(SERVER), policy);
+  const client = credentialsLimitedTo(await pki.issue(CLIENT), {
+    ...tlsParameters(policy),
+    maxVersion: 'TLSv1.2',
+  });
+  const fixture = await serveTunnels(t, carriedEngine, tunnelOptions(server), echo);
+  const tunnel = await openTunnel(t, carriedEngine, fixture.port, tunnelOptions(client));
+  const bytes = randomBytes(3 * MIB);
+  const turns = [1, 2, 3, 4].map(async () => roundTrip(await tunnel.open(request), bytes));
+  for (const got of await Promise.all(turns)) t.true(got.equals(bytes));
+  t.true(await tunnel.probe(60_000));
+  const held = await tunnel.open(request);
+  tunnel.drain();
+  t.is((await roundTrip(held, 'to the end')).toString(), 'to the end');
+  t.is(await tunnel.closed, 'drained');
+  await until(() => fixture.tunnels[0]?.streams === 0, { what: "the server's streams to end" });
+
+  const second = await openTunnel(t, carriedEngine, fixture.port, tunnelOptions(client));
+  const cut = await second.open(request);
+  const end = readToEnd(cut.duplex);
+  fixture.tunnels[1]?.destroy();
+  t.is((await end).end, 'reset');
+  t.is(await second.closed, 'peer-closed');
+});
+
+test('bytes that nobody encrypts go to local sockets only', async (t) => {
+  const { near } = await socketPair(t);
+  const { fd } = new RawSocket(near).take();
+  t.teardown(() => closeFd(fd));
+  const nobody = {} as LinkReceiver;
+  const none = Buffer.alloc(0);
+  const options = {
+    fd,
+    isServer: true,
+    cipher: 'none',
+    readSecret: none,
+    writeSecret: none,
+    readSequence: 0,
+    writeSequence: 0,
+    unread: none,
+    received: none,
+    maxFrameSize: MIB,
+    maxBlockBytes: MIB,
+    streamWindow: MIB,
+    connectionWindow: MIB,
+    rekeyRecords: 0,
+  };
+  t.throws(() => new CarriedLink(options, nobody, 64), { message: /local sockets/ });
+  t.throws(() => new CarriedLink({ ...options, cipher: 'NULL' }, nobody, 64), {
+    message: /cipher/,
+  });
 });
 
 engineContract(test, carriedEngine);

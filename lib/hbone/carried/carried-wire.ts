@@ -6,12 +6,11 @@ import {
   ConnectionFault,
   FRAME_HEADER_BYTES,
   MAX_STREAM_ID,
-  errorCode,
   frameType,
-} from '../engine-framing/frames.ts';
-import type { PeerSettings } from '../engine-framing/peer-settings.ts';
-import { ENDED, breach } from '../engine-framing/resets.ts';
-import type { Wire, WireHost } from '../engine-framing/wire.ts';
+} from '../session/frames.ts';
+import type { PeerSettings } from '../session/peer-settings.ts';
+import { ENDED, breach } from '../session/resets.ts';
+import type { Wire, WireHost } from '../session/wire.ts';
 import type { TunnelStream } from '../engine.ts';
 import type { PeerHeaders } from '../peer-text.ts';
 import { alertText } from './alerts.ts';
@@ -43,15 +42,17 @@ export class CarriedWire implements Wire, LinkReceiver {
   readonly #link: CarriedLink;
   readonly #isServer: boolean;
   readonly #ignorePressure: () => void;
+  readonly #onGone: () => void;
   /** Streams whose end the thread has not reported yet. */
   readonly #carried = new ById<CarriedStream>();
   #isGone = false;
   #queued = 0;
   #received = 0;
 
-  /** Takes the descriptor unless it throws NATIVE_SYSCALL. */
-  constructor(host: WireHost, start: LinkStart, threads: number) {
+  /** Takes the descriptor unless it throws NATIVE_SYSCALL. `onGone` is called when the thread has closed it. */
+  constructor(host: WireHost, start: LinkStart, threads: number, onGone: () => void = () => {}) {
     this.#host = host;
+    this.#onGone = onGone;
     this.#isServer = start.isServer;
     const { windows, bytes } = host;
     const options = {
@@ -72,10 +73,6 @@ export class CarriedWire implements Wire, LinkReceiver {
     return this.#link.heard;
   }
 
-  start(): void {
-    // The thread reads already; its events come in later turns.
-  }
-
   open(id: number): CarriedStream {
     const stream = new CarriedStream(id, this.#host, this.#link);
     if (!this.#isServer) this.#link.open(id);
@@ -88,14 +85,8 @@ export class CarriedWire implements Wire, LinkReceiver {
     return new CarriedTunnelStream(stream, headers, isServer);
   }
 
-  ignore(id: number): void {
-    this.#link.reset(id, errorCode.refusedStream);
-  }
-
-  control(frames: Buffer): boolean {
-    // The thread reports a peer that leaves too many unread.
+  control(frames: Buffer): void {
     this.#link.control(frames);
-    return true;
   }
 
   resetStream(id: number, code: number): void {
@@ -104,7 +95,7 @@ export class CarriedWire implements Wire, LinkReceiver {
     this.#link.reset(id, code);
   }
 
-  applySettings(settings: PeerSettings, _growth: number, acknowledgement: Buffer): void {
+  applySettings(settings: PeerSettings, acknowledgement: Buffer): void {
     this.#link.peerSettings(settings.initialWindow, settings.maxFrameSize);
     this.#link.control(acknowledgement);
   }
@@ -171,6 +162,7 @@ export class CarriedWire implements Wire, LinkReceiver {
     this.destroyed = true;
     this.#isGone = true;
     this.#ignorePressure();
+    this.#onGone();
     const failure = linkFailure(cause, detail, errno);
     if (failure !== null) this.#host.failed(failure);
     for (const stream of this.#carried) {

@@ -1,9 +1,7 @@
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
-import { socketPair } from '../../linux/carry.ts';
-import { closeFd } from '../../linux/netns.ts';
-import { adoptSocket } from '../../net/socket.ts';
-import type { StreamOver } from '../engine-framing/resets.ts';
+import { localPair } from '../../net/local-pair.ts';
+import type { StreamOver } from '../session/resets.ts';
 import type { CarriedStream, StreamWatcher } from './carried-stream.ts';
 
 type Done = (error?: Error | null) => void;
@@ -29,8 +27,8 @@ export class CarriedDuplex extends Duplex implements StreamWatcher {
     this.#reset = reset;
     // Without a listener an error by the peer would end the process.
     this.on('error', noop);
-    const [ours, theirs] = socketPair();
-    this.#inner = adopt(ours, theirs);
+    const { socket, fd } = localPair();
+    this.#inner = socket;
     this.#inner.on('error', noop);
     this.#inner.on('data', (chunk: Buffer) => {
       if (!this.push(chunk)) this.#inner.pause();
@@ -38,7 +36,7 @@ export class CarriedDuplex extends Duplex implements StreamWatcher {
     this.#inner.on('drain', () => this.#room());
     this.#inner.once('close', () => this.#room());
     this.#inner.once('end', () => this.#onInnerEnd());
-    stream.attach({ fd: theirs, first: null, read: null }, this);
+    stream.attach({ fd, first: null, read: null }, this);
   }
 
   onClosed({ error, broken }: StreamOver): void {
@@ -110,16 +108,6 @@ export class CarriedDuplex extends Duplex implements StreamWatcher {
     const done = this.#writing;
     this.#writing = null;
     done?.();
-  }
-}
-
-function adopt(ours: number, theirs: number): Socket {
-  try {
-    return adoptSocket(ours);
-  } catch (error) {
-    closeFd(ours);
-    closeFd(theirs);
-    throw error;
   }
 }
 

@@ -1,5 +1,5 @@
 import { errorCode, fault, frameFlag, frameType } from './frames.ts';
-import type { FrameHeader } from './frame-parser.ts';
+import type { FrameHeader } from './frames.ts';
 import { MAX_CONTINUATIONS } from './limits.ts';
 
 const PRIORITY_BYTES = 5;
@@ -35,7 +35,7 @@ export class HeaderBlocks {
   }
 
   /** Takes HEADERS; returns the block when it is complete. */
-  headers({ id, flags }: Readonly<FrameHeader>, payload: Buffer): HeaderBlock | null {
+  headers({ id, flags }: FrameHeader, payload: Buffer): HeaderBlock | null {
     if (id === 0) throw fault('HEADERS without a stream');
     let from = 0;
     let to = payload.length;
@@ -61,7 +61,7 @@ export class HeaderBlocks {
   }
 
   /** Takes a CONTINUATION that {@link check} has passed; returns the block when it is complete. */
-  continuation({ flags }: Readonly<FrameHeader>, payload: Buffer): HeaderBlock | null {
+  continuation({ flags }: FrameHeader, payload: Buffer): HeaderBlock | null {
     const open = this.#open;
     if (open === null) return null;
     this.#add(payload);
