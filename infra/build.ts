@@ -78,9 +78,8 @@ async function bundle(outdir: string): Promise<void> {
     platform: 'node',
     mainFields: ['module', 'main'],
     target: 'node26',
-    // Names stay, for stack traces and profiles.
-    minifySyntax: true,
-    minifyWhitespace: true,
+    // The text of each thread's programs stays in memory. Source maps give names and places back (lib/errors/source-stack.ts).
+    minify: true,
     sourcemap: 'linked',
     sourcesContent: false,
     // Piscina starts threads from a file of its own.

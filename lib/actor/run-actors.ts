@@ -4,6 +4,7 @@ import { configInvalid } from '../config/define-config.ts';
 import type { Environment } from '../config/env.ts';
 import { retiredVariables, unknownVariables } from '../config/unknown-variables.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
+import { sourceStack } from '../errors/source-stack.ts';
 import { createLogger } from '../log/logger.ts';
 import type { Logger } from '../log/logger.ts';
 import { MetricRegistry } from '../metrics/registry.ts';
@@ -182,7 +183,7 @@ class ActorHost {
       this.#memory.started();
       await this.#end.promise;
     } catch (error) {
-      this.#log.fatal({ error: errorText(error), stack: stackOf(error) }, 'host.start-failed');
+      this.#log.fatal({ error: errorText(error), stack: sourceStack(error) }, 'host.start-failed');
       this.#failed = true;
     }
     this.#memory.cancel();
@@ -240,7 +241,7 @@ class ActorHost {
       this.#shutdown(signal);
     };
     const crash = (error: unknown): void => {
-      this.#log.fatal({ error: errorText(error), stack: stackOf(error) }, 'host.uncaught');
+      this.#log.fatal({ error: errorText(error), stack: sourceStack(error) }, 'host.uncaught');
       if (this.#failed && this.#ending) process.exit(EXIT_FAILED);
       this.#failed = true;
       this.#shutdown('uncaught error');
@@ -298,8 +299,4 @@ class ActorHost {
       process.exit(EXIT_FAILED);
     }, LEFTOVER_TIMEOUT_MS).unref();
   }
-}
-
-function stackOf(error: unknown): string | undefined {
-  return error instanceof Error ? error.stack : undefined;
 }

@@ -1,5 +1,5 @@
 /** Parses manifest files: YAML (or JSON) with several documents. */
-import { parseAllDocuments } from 'yaml';
+import { yaml } from '../config/yaml.ts';
 import { errorText } from '../errors/mesh-error.ts';
 
 /** One document of a manifest text. */
@@ -31,7 +31,7 @@ export function parseManifestText(
 ): { documents: TextDocument[]; problems: TextProblem[] } {
   const documents: TextDocument[] = [];
   const problems: TextProblem[] = [];
-  const parsed = parseAllDocuments(text, { prettyErrors: true, uniqueKeys: true });
+  const parsed = yaml().parseAllDocuments(text, { prettyErrors: true, uniqueKeys: true });
   for (const [index, document] of (Array.isArray(parsed) ? parsed : []).entries()) {
     const refuse = (reason: string): void => {
       problems.push({ source, index, path: '', reason });
