@@ -13,8 +13,9 @@ const CURRENT = join(DIST, 'current');
 /** Builds that stay, for processes that run them. */
 const KEPT_BUILDS = 8;
 
-/** Each is a program, or the entry of a thread. */
+/** Each is a program, the entry of a thread, or a library that is loaded late. */
 const ENTRIES = [
+  'lib/config/yaml-library.ts',
   'services/cli/main.ts',
   'services/control-plane/manifests/manifests.worker.ts',
   'services/control-plane/store/store.worker.ts',
@@ -82,8 +83,8 @@ async function bundle(outdir: string): Promise<void> {
     minify: true,
     sourcemap: 'linked',
     sourcesContent: false,
-    // Piscina starts threads from a file of its own.
-    external: ['piscina'],
+    // Piscina starts threads from a file of its own; gRPC loads the other for channelz, which is not used.
+    external: ['piscina', '@grpc/proto-loader'],
     banner: { js: BANNER },
     logLevel: 'warning',
   });
