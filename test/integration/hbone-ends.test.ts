@@ -9,14 +9,13 @@ import {
   errorCode,
   frameFlag,
   frameType,
-  rstStreamFrame,
   settingId,
   windowUpdateFrame,
 } from '../../lib/hbone/session/frames.ts';
 import { bidiCopy, socketEnd } from '../../lib/net/bidi-copy.ts';
 import type { Copy } from '../../lib/net/bidi-copy.ts';
 import { streamEnd } from '../../workers/listener/upstream.ts';
-import { rawFrame, rawHttp2 } from '../support/raw-http2.ts';
+import { rawFrame, rawHttp2, rstStreamFrame } from '../support/raw-http2.ts';
 import type { RawHttp2, SeenFrame } from '../support/raw-http2.ts';
 import { socketPair } from '../support/socket-pair.ts';
 import {

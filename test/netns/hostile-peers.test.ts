@@ -3,17 +3,12 @@
  * affected, and memory and descriptors are released.
  */
 import { readdirSync } from 'node:fs';
-import {
-  frameFlag,
-  frameType,
-  rstStreamFrame,
-  settingId,
-  settingsFrame,
-} from '../../lib/hbone/session/frames.ts';
+import { frameFlag, frameType, settingId, settingsFrame } from '../../lib/hbone/session/frames.ts';
 import { Arena, repeat, streamId } from '../support/hostile-arena.ts';
 import { connectFrame, frame, headerBlock } from '../support/hostile-peer.ts';
 import type { HostilePeer, HostilePeerOptions } from '../support/hostile-peer.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
+import { rstStreamFrame } from '../support/raw-http2.ts';
 import { until } from '../support/until.ts';
 
 const MIB = 1_048_576;

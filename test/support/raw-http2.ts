@@ -33,6 +33,13 @@ export function rawFrame(
   return bytes;
 }
 
+/** RST_STREAM. */
+export function rstStreamFrame(id: number, code: number): Buffer {
+  const payload = Buffer.alloc(4);
+  payload.writeUInt32BE(code);
+  return rawFrame(3, 0, id, payload);
+}
+
 /** A client that sends exactly the frames of the test, after a normal TLS handshake. */
 export class RawHttp2 {
   readonly socket: TLSSocket;

@@ -107,13 +107,6 @@ export function writeFrameHeader(
   into.writeUInt32BE(frame.id, at + 5);
 }
 
-/** RST_STREAM. */
-export function rstStreamFrame(id: number, code: number): Buffer {
-  const frame = fixedFrame(frameType.rstStream, 0, id, 4);
-  frame.writeUInt32BE(code, FRAME_HEADER_BYTES);
-  return frame;
-}
-
 /** WINDOW_UPDATE; id 0 is the connection. */
 export function windowUpdateFrame(id: number, increment: number): Buffer {
   const frame = fixedFrame(frameType.windowUpdate, 0, id, 4);
