@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
+import { promisify } from 'node:util';
 import test from 'ava';
 import { carriedEngine } from '../../lib/hbone/carried/engine.ts';
 import type { IncomingRequest } from '../../lib/hbone/engine.ts';
@@ -168,6 +169,8 @@ test('a tunnel of TLS 1.2 carries, probes and ends like any other', async (t) =>
   fixture.tunnels[1]?.destroy();
   t.is((await end).end, 'reset');
   t.is(await second.closed, 'peer-closed');
+  const connections = promisify(fixture.server.getConnections.bind(fixture.server));
+  await until(async () => (await connections()) === 0, { what: 'all connections to close' });
 });
 
 test('bytes that nobody encrypts go to local sockets only', async (t) => {

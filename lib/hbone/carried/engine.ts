@@ -7,7 +7,7 @@ import { RawSocket } from '../../net/raw-socket.ts';
 import type { HboneEngine, TunnelOptions } from '../engine.ts';
 import { handOver } from '../handover/handover.ts';
 import type { HandedOver } from '../handover/handover.ts';
-import { CLIENT_HEADER_LIST_BYTES, SERVER_HEADER_LIST_BYTES } from '../limits.ts';
+import { CLIENT_HEADER_LIST_BYTES, CLOSE_LINGER_MS, SERVER_HEADER_LIST_BYTES } from '../limits.ts';
 import { FramingClientTunnel } from '../session/client-tunnel.ts';
 import { FramingServerTunnel } from '../session/server-tunnel.ts';
 import type { WireMaker } from '../session/wire.ts';
@@ -76,9 +76,12 @@ function relayed(secured: TLSSocket, options: TunnelOptions, isServer: boolean):
   return (host) => {
     const { socket, fd } = localPair();
     const start = { ...commonStart(options, isServer), fd };
-    const wire = owning(fd, () => {
-      return new CarriedWire(host, start, MAX_THREADS, () => secured.destroySoon());
-    });
+    // The last frames are still on their way to the peer, who may read nothing.
+    const linger = (): void => {
+      const timer = options.clock.after(CLOSE_LINGER_MS, () => secured.destroy());
+      secured.once('close', () => timer.cancel());
+    };
+    const wire = owning(fd, () => new CarriedWire(host, start, MAX_THREADS, linger));
     socket.on('error', noop);
     if (secured.destroyed) socket.destroy();
     else secured.once('close', () => socket.destroySoon());
