@@ -79,7 +79,8 @@ async function bundle(outdir: string): Promise<void> {
     platform: 'node',
     mainFields: ['module', 'main'],
     target: 'node26',
-    // The text of each thread's programs stays in memory. Source maps give names and places back (lib/errors/source-stack.ts).
+    // The text of each thread's programs stays in memory. Source maps give the places of a stack back (lib/errors/source-stack.ts); nothing depends
+    // on the name of a class or function.
     minify: true,
     sourcemap: 'linked',
     sourcesContent: false,
