@@ -37,10 +37,10 @@ export const RESYNC_SPREAD_PER_ROW_MS = 1;
 export const FOLLOW_SLICE_ENTRIES = 500;
 
 /** Longest wait of a blocking read; then the reader checks that its position still exists. */
-export const FOLLOW_BLOCK_MS = 5_000;
+export const FOLLOW_BLOCK_MS = 10_000;
 
 /** A blocking connection that is silent for longer than this is dead (Redis stopped, or the path is cut). */
-export const BLOCKING_SILENCE_MS = 3 * FOLLOW_BLOCK_MS;
+export const BLOCKING_SILENCE_MS = FOLLOW_BLOCK_MS + 5_000;
 
 /** Longest wait for the answer to a plain command: beyond it the caller gets BUS_UNAVAILABLE. */
 export const COMMAND_TIMEOUT_MS = 10_000;

@@ -30,9 +30,11 @@ export interface PresenceDeps<Body> {
  */
 export class RedisPresence<Body> implements Presence<Body> {
   readonly #deps: PresenceDeps<Body>;
+  readonly #entry: z.ZodType<{ readonly at: number; readonly body: Body }>;
 
   constructor(deps: PresenceDeps<Body>) {
     this.#deps = deps;
+    this.#entry = presenceEntrySchema(deps.body);
   }
 
   async announce(member: string, body: Body): Promise<void> {
@@ -78,9 +80,9 @@ export class RedisPresence<Body> implements Presence<Body> {
 
   /** Null for an unreadable entry: a member of another version counts as absent. */
   #read(member: string, text: string): { readonly at: number; readonly body: Body } | null {
-    const { body, log, name } = this.#deps;
+    const { log, name } = this.#deps;
     try {
-      return presenceEntrySchema(body).parse(JSON.parse(text));
+      return this.#entry.parse(JSON.parse(text));
     } catch (error) {
       log.debug({ presence: name, member, error: errorText(error) }, 'bus.presence-unreadable');
       return null;

@@ -178,9 +178,8 @@ export class TableReader {
     const now = await this.#position();
     if (!now.complete || now.epoch !== cursor.epoch) return 'epoch';
     if (now.version < cursor.version) return 'rollback';
-    if (cursor.id !== '0-0' && (await client.xrange(keys.log, cursor.id, cursor.id)).length === 0) {
-      return 'gap';
-    }
+    const isLast = cursor.id === now.id || cursor.id === '0-0';
+    if (!isLast && (await client.xrange(keys.log, cursor.id, cursor.id)).length === 0) return 'gap';
     this.#verified = true;
     return null;
   }

@@ -1,6 +1,7 @@
 /** Brings a local mesh up and keeps its processes running until it is told to take it down. */
 import { mkdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { inTime } from '../../lib/async/time-limit.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import type { Environment } from '../../lib/config/env.ts';
 import { present } from '../../lib/errors/assert.ts';
@@ -32,9 +33,11 @@ import type { MeshStatus, PodLine, SupervisorView } from './supervisor-api.ts';
 import { TokenIssuer } from './tokens.ts';
 import type { MeshPlan } from './topology.ts';
 
-/** Interval between questions to the processes for their state, and while the mesh is ready. */
+/** Interval between questions to the processes for their state, and while the mesh is ready: each question is work in every process. */
 const REFRESH_MS = 500;
-const STEADY_REFRESH_MS = 2_000;
+const STEADY_REFRESH_MS = 10_000;
+/** Longest time that `weft status` waits for those questions. */
+const ANSWER_WITHIN_MS = 1_000;
 /** Interval between checks of the logs' size. */
 const LOG_CHECK_MS = 10_000;
 /** Time limit for Redis and the control plane's API to answer during the start. */
@@ -86,6 +89,9 @@ export class Supervisor {
   /** Resources of the start; the end disposes of them, the latest first. */
   readonly #made = new AsyncDisposableStack();
   #redisUp = false;
+  /** When the processes were asked last, and those questions while they are under way. */
+  #askedAt = -Infinity;
+  #refreshing: Promise<void> | null = null;
   #started = false;
   #starting: Promise<void> = Promise.resolve();
   #down: Promise<void> | null = null;
@@ -107,7 +113,11 @@ export class Supervisor {
       samples: this.#samples,
     });
     const view: SupervisorView = {
-      status: () => this.status(),
+      status: async () => {
+        // A process that does not answer must not hold up what is said of the others.
+        await inTime(this.#clock, ANSWER_WITHIN_MS, this.#refreshed(REFRESH_MS));
+        return this.status();
+      },
       pods: () => this.pods(),
       down: () => this.#stop.abort(new Error('weft down')),
       upgrade: (roles, timeoutMs) => this.#upgrade(roles, timeoutMs),
@@ -277,19 +287,8 @@ export class Supervisor {
   }
 
   #watchProcesses(): void {
-    let running = false;
-    let askedAt = -Infinity;
     this.#every(REFRESH_MS, () => {
-      const { ready } = this.status();
-      const now = this.#clock.monotonic();
-      if (running || (ready && now - askedAt < STEADY_REFRESH_MS)) return;
-      running = true;
-      askedAt = now;
-      void this.#refresh(ready)
-        .catch((error: unknown) => {
-          this.#log.error({ error: errorText(error) }, 'status.refresh-failed');
-        })
-        .finally(() => (running = false));
+      void this.#refreshed(this.status().ready ? STEADY_REFRESH_MS : REFRESH_MS);
     });
     this.#every(LOG_CHECK_MS, () => {
       limitLogs(this.#request.paths.logsDir).catch((error: unknown) => {
@@ -298,12 +297,27 @@ export class Supervisor {
     });
   }
 
+  /** Asks all processes, unless that was done less than `maxAgeMs` ago. Joins the questions that are under way. */
+  async #refreshed(maxAgeMs: number): Promise<void> {
+    const now = this.#clock.monotonic();
+    if (this.#refreshing === null) {
+      if (now - this.#askedAt < maxAgeMs) return;
+      this.#askedAt = now;
+      this.#refreshing = this.#refresh().finally(() => (this.#refreshing = null));
+    }
+    await this.#refreshing;
+  }
+
   /** Asks all processes. All of them at once would take every processor from what the mesh carries. */
-  async #refresh(inTurn: boolean): Promise<void> {
+  async #refresh(): Promise<void> {
     const processes = [...this.#roles, ...this.#servers, this.#redis];
-    if (inTurn) for (const process of processes) await process.refresh();
-    else await Promise.all(processes.map((process) => process.refresh()));
-    this.#redisUp = await redisAnswers(this.#request.paths.redisSocket);
+    try {
+      if (this.status().ready) for (const process of processes) await process.refresh();
+      else await Promise.all(processes.map((process) => process.refresh()));
+      this.#redisUp = await redisAnswers(this.#request.paths.redisSocket);
+    } catch (error) {
+      this.#log.error({ error: errorText(error) }, 'status.refresh-failed');
+    }
   }
 
   #every(intervalMs: number, action: () => void): void {

@@ -72,8 +72,11 @@ export class OtherProxies {
     if (this.#closed) return;
     const { log, member, presence, self } = this.#deps;
     try {
-      await presence.announce(member, self());
-      const members = await presence.members(PRESENCE_AGE_MS);
+      // One round trip. The announcement goes first: of two that start together, at least one sees the other.
+      const [, members] = await Promise.all([
+        presence.announce(member, self()),
+        presence.members(PRESENCE_AGE_MS),
+      ]);
       this.#others = [...members].filter(([name]) => name !== member).map(([, other]) => other);
     } catch (error) {
       // The next round comes within a second; until then the last answer counts.
