@@ -167,10 +167,10 @@ export interface OpenRequest {
 
 /** A stream's bytes as a local socket, which the caller owns. */
 export interface LocalStream {
-  /** Half-open, and paused. Its end looks clean however the stream has ended. */
+  /** Half-open, and paused. How it ends does not tell how the stream has ended. */
   readonly socket: Socket;
-  /** Resolves when the stream is over, with its error if that is a failure; never rejects. */
-  readonly over: Promise<Error | null>;
+  /** Calls `listener` when the stream is over, with its error if that is a failure; at once when it is over already. */
+  onOver(listener: (error: Error | null) => void): void;
 }
 
 /** Bytes over a tunnel: `end()` sends END_STREAM, its arrival ends the readable side. */
@@ -181,7 +181,7 @@ export interface TunnelStream {
    * to the copy from then on. Null when `duplex` is in use already. Engines that know no shorter way leave it out.
    */
   carry?(socket: RawSocket, socketIs: CopySide): Copy | null;
-  /** Gives the stream's bytes to a local socket, for a tunnel inside of it (docs/spec/hbone.md §10). Throws NATIVE_SYSCALL. Instead of `duplex` and `carry`. */
+  /** Gives the stream's bytes to a local socket, for a tunnel inside of it (docs/spec/hbone.md §10). Throws NATIVE_SYSCALL, and TUNNEL_RESET when it is over. Instead of `duplex` and `carry`. */
   toSocket(): LocalStream;
   /**
    * Ends both directions at once, dropping what waits: by RST_STREAM CANCEL, or NO_ERROR where a server has said all it had, when

@@ -99,11 +99,17 @@ export class PoolEntry {
     });
   }
 
-  close(): void {
+  /** Ends every tunnel. Streams are reset; what ended streams have left to send is sent. Resolves when all are closed. */
+  async close(): Promise<void> {
     this.#closed = true;
     this.#rest?.cancel();
     this.#failWaiters(new MeshError('TUNNEL_CLOSED', 'the tunnel pool is closed'));
-    for (const tunnel of [...this.tunnels, ...this.#leaving]) tunnel.destroy();
+    const tunnels = [...this.tunnels, ...this.#leaving];
+    for (const tunnel of tunnels) {
+      if (tunnel.streams === 0) tunnel.drain();
+      else tunnel.destroy();
+    }
+    await Promise.all(tunnels.map(({ closed }) => closed));
   }
 
   #withRoom(avoid: ReadonlySet<ClientTunnel> | null): ClientTunnel | null {

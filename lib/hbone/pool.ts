@@ -139,12 +139,13 @@ export class TunnelPool {
     return this.#entry(key).open(request, wait);
   }
 
-  /** Ends every tunnel; streams are reset. */
-  close(): void {
+  /** Ends every tunnel. Streams are reset; what ended streams have left to send is sent. Resolves when all are closed. */
+  async close(): Promise<void> {
     this.#closed = true;
-    for (const { entry } of this.#all()) entry.close();
+    const closed = [...this.#all()].map(({ entry }) => entry.close());
     for (const timer of this.#idle.values()) timer.cancel();
     this.#idle.clear();
+    await Promise.all(closed);
   }
 
   #entry(key: TunnelKey): PoolEntry {

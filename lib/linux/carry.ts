@@ -114,6 +114,7 @@ export class CarriedLink {
   readonly #handle: CarryHandle;
   readonly #id: number;
   #heard = 0;
+  #sent = 0;
 
   /**
    * Takes the descriptor unless it throws NATIVE_SYSCALL. The process has at most `threads` threads that carry; the links of a
@@ -127,9 +128,19 @@ export class CarriedLink {
 
   /** Bytes of the peer so far; the last known number after the end. */
   get heard(): number {
-    const counts = callNative((native) => native.carryHeard(this.#handle, this.#id));
-    if (counts !== null) [this.#heard] = counts;
+    this.#count();
     return this.#heard;
+  }
+
+  /** Bytes that its socket has taken so far; the last known number after the end. */
+  get sent(): number {
+    this.#count();
+    return this.#sent;
+  }
+
+  #count(): void {
+    const counts = callNative((native) => native.carryHeard(this.#handle, this.#id));
+    if (counts !== null) [this.#heard, this.#sent] = counts;
   }
 
   /** Sends whole frames; the native side judges how many may wait. */

@@ -56,9 +56,16 @@ export function nested(test: TestFn, engine: HboneEngine): void {
     });
     await t.throwsAsync(refused, { message: /not this one/ });
     await until(() => outer.streams === 0, { timeoutMs: 10_000, what: 'the carriers to end' });
-    const { over } = (await outer.open(request)).toSocket();
+    const gone = await outer.open(request);
+    gone.reset();
+    t.throws(() => gone.toSocket(), { code: 'TUNNEL_RESET' });
+    const { onOver } = (await outer.open(request)).toSocket();
+    const over: (Error | null)[] = [];
+    onOver((error) => over.push(error));
     const reason = new MeshError('TLS_PEER_REVOKED', 'the gateway is revoked');
     outer.destroy(reason);
-    t.is(await over, reason);
+    await until(() => over.length > 0, { what: 'the end of the carrier' });
+    onOver((error) => over.push(error));
+    t.deepEqual(over, [reason, reason]);
   });
 }

@@ -232,7 +232,11 @@ test('a tunnel that ends before the answer is asked once: the application may ha
   const deps = { clock: systemClock, backoff: new Backoff({ baseMs: 1, maxMs: 5 }) };
   const policy = { attempts: 3, totalMs: 10_000 };
   const failed = t.throwsAsync(
-    connectWithRetry(() => pool.open(key, request), policy, deps),
+    connectWithRetry(
+      (attempt) => pool.open(key, { ...request, onTunnel: () => (attempt.asked = true) }),
+      policy,
+      deps,
+    ),
     { code: 'TUNNEL_RESET', message: /ended before the peer answered/ },
   );
   await until(() => asked === 1, { what: 'the request' });
@@ -289,7 +293,7 @@ test('a closed pool resets its streams and opens no others', async (t) => {
   const { pool, key } = await fixture(t);
   const cut = await pool.open(key, request);
   const gone = closedBy(cut.duplex);
-  pool.close();
+  void pool.close();
   await gone;
   await t.throwsAsync(pool.open(key, request), { code: 'TUNNEL_CLOSED' });
 });

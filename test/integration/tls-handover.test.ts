@@ -33,6 +33,7 @@ const SUITES = [
 ] as const;
 const TLS12_SUITE = 'ECDHE-ECDSA-AES128-GCM-SHA256';
 const APPLICATION_DATA = 23;
+const MIB = 1024 * 1024;
 const GROUPS = ['X25519MLKEM768', 'X25519'] as const;
 type Role = 'client' | 'server';
 
@@ -41,6 +42,8 @@ interface Setup {
   /** Null with TLS 1.2. */
   readonly leaving: Leaving | null;
   readonly secured: TLSSocket;
+  /** Our end of the wire. */
+  readonly near: Socket;
   readonly peer: TLSSocket;
   /** Bytes that our end has sent so far. */
   readonly sent: () => Buffer;
@@ -92,6 +95,7 @@ async function both(t: ExecutionContext, choice: Choice): Promise<Setup> {
   return {
     leaving: secured.leaving,
     secured: secured.socket,
+    near,
     peer,
     sent,
     secret: () => present(secrets.get(`${role.toUpperCase()}_TRAFFIC_SECRET_0`), 'its secret'),
@@ -276,6 +280,24 @@ for (const role of ['server', 'client'] as const) {
     secured.write('and back');
     const [answer] = (await once(peer, 'data')) as [Buffer];
     t.is(answer.toString(), 'and back');
+  });
+
+  test(`a ${role} with TLS 1.2 that is not read takes in little`, async (t) => {
+    const { near, peer, secured } = await both(t, { ...choice, tls12: true });
+    const flood = randomBytes(32 * MIB);
+    const heard: Buffer[] = [];
+    secured.once('data', (chunk: Buffer) => {
+      secured.pause();
+      heard.push(chunk);
+    });
+    peer.write(flood);
+    await until(() => heard.length > 0 && near.isPaused(), { what: 'the wire to be paused' });
+    t.true(near.bytesRead < 4 * MIB, `${near.bytesRead} bytes were read`);
+    const total = (): number => heard.reduce((sum, { length }) => sum + length, 0);
+    secured.on('data', (chunk: Buffer) => heard.push(chunk));
+    secured.resume();
+    await until(() => total() === flood.length, { timeoutMs: 20_000, what: 'the rest' });
+    t.true(Buffer.concat(heard).equals(flood));
   });
 }
 

@@ -193,6 +193,22 @@ test('what the gateway cannot serve now is asked again, what the far end refuses
   );
 });
 
+// spec: dataplane.md §2.2
+test('a stream that the gateway breaks off before the far end was asked is no answer of the far end', async (t) => {
+  let breaks = 2;
+  const { client, web, gateway } = await networks(t, {
+    carry: (pass) => (request) => {
+      breaks -= 1;
+      if (breaks < 0) return pass(request);
+      request.accept({})?.reset('cut');
+      return Promise.resolve();
+    },
+  });
+  await web.serve(8080, echo);
+  t.is(await ask(await client.connect('10.96.0.1', 80), 'again'), 'again');
+  t.is(gateway.requests.length, 3);
+});
+
 test('an endpoint whose gateway cannot be reached is left for one behind another', async (t) => {
   const { near, client, web } = await networks(t);
   await web.serve(8080, echo);

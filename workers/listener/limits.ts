@@ -113,8 +113,8 @@ export const RECORDS_PER_MESSAGE = 256;
 /** Backoff between the attempts of one connect. */
 export const CONNECT_BACKOFF = { baseMs: 50, maxMs: 1_000 } as const;
 
-/** How long an inner tunnel of another network may take to send its last bytes after its connection has ended. */
-export const INNER_TUNNEL_CLOSE_MS = 1_000;
+/** How long the gateway of another network may take to end its stream after the tunnel inside has ended. */
+export const INNER_TUNNEL_CLOSE_MS = 5_000;
 
 /** How long a peer whose workload was removed may take to answer a probe (docs/decisions/removed-peers.md). */
 export const PEER_PROBE_TIMEOUT_MS = 3_000;
@@ -122,7 +122,7 @@ export const PEER_PROBE_TIMEOUT_MS = 3_000;
 /** Peers asked about at once after a change: a re-read of the whole state concerns all of them. */
 export const MAX_PEER_CHECKS = 256;
 
-/** How long sockets may take to close after they were destroyed, before the pod's end is reported anyway. */
+/** How long sockets may take to close after they were destroyed, and tunnels to send their last bytes, before the pod's end is reported anyway. */
 export const CLOSE_GRACE_MS = 2_000;
 
 /** How long a client of the SOCKS5 listener may take to say where it wants to go. */

@@ -295,12 +295,14 @@ export class Pod implements PodContext {
     this.policy.close();
     for (const connection of this.#live) connection.drain();
     for (const tunnel of this.#tunnels) tunnel.destroy();
-    this.pool.close();
-    this.#socksPool?.close();
     this.dns?.end();
     this.names.close();
-    const closed = this.#listeners.map((listener) => listener.end());
-    // A socket that does not close holds back neither the pod's end nor the process.
+    const closed = [
+      this.pool.close(),
+      this.#socksPool?.close() ?? Promise.resolve(),
+      ...this.#listeners.map((listener) => listener.end()),
+    ];
+    // A socket or tunnel that does not close holds back neither the pod's end nor the process.
     const timer = this.thread.clock.after(CLOSE_GRACE_MS, this.#finish);
     void Promise.all(closed).then(() => {
       timer.cancel();

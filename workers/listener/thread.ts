@@ -91,7 +91,7 @@ export class ListenerThread {
     const { limits } = settings;
     const names = sharedNames(settings, log);
     const budget = new NodeBudget(attachment.budget ?? newBudgetMemory(), attachment.thread, {
-      connections: limits.connections ?? nodeConnections(descriptors),
+      connections: limits.connections ?? nodeConnections(descriptors, settings.tls12),
       handshakes: limits.handshakes,
     });
     this.context = {

@@ -41,6 +41,7 @@ export class CarriedWire implements Wire, LinkReceiver {
   readonly #host: WireHost;
   readonly #link: CarriedLink;
   readonly #isServer: boolean;
+  readonly #isLocal: boolean;
   readonly #ignorePressure: () => void;
   readonly #onGone: () => void;
   /** Streams whose end the thread has not reported yet. */
@@ -54,6 +55,7 @@ export class CarriedWire implements Wire, LinkReceiver {
     this.#host = host;
     this.#onGone = onGone;
     this.#isServer = start.isServer;
+    this.#isLocal = start.cipher === 'none';
     const { windows, bytes } = host;
     const options = {
       ...start,
@@ -71,6 +73,10 @@ export class CarriedWire implements Wire, LinkReceiver {
 
   get heard(): number {
     return this.#link.heard;
+  }
+
+  get sent(): number {
+    return this.#link.sent;
   }
 
   open(id: number): CarriedStream {
@@ -163,7 +169,8 @@ export class CarriedWire implements Wire, LinkReceiver {
     this.#isGone = true;
     this.#ignorePressure();
     this.#onGone();
-    const failure = linkFailure(cause, detail, errno);
+    // The socket of a link without a cipher is local: what has failed is told by the connection behind it.
+    const failure = this.#isLocal ? null : linkFailure(cause, detail, errno);
     if (failure !== null) this.#host.failed(failure);
     for (const stream of this.#carried) {
       if (stream.delivers) continue;
@@ -185,7 +192,6 @@ export class CarriedWire implements Wire, LinkReceiver {
       };
       const from = at + FRAME_HEADER_BYTES;
       at = from + header.length;
-      this.#host.frameBegins(header);
       // The end of the stream follows, and tells what had come before the reset.
       const isReset = header.type === frameType.rstStream && this.live.get(header.id) !== undefined;
       if (!isReset) this.#host.frame(header, frames.subarray(from, at));

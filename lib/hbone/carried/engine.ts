@@ -45,7 +45,14 @@ async function carried<Tunnel>(
   begin: (makeWire: WireMaker) => Tunnel,
 ): Promise<Tunnel> {
   // The carry knows the records of TLS 1.3 only.
-  if (leaving === null) return begin(relayed(socket, options, isServer));
+  if (leaving === null) {
+    try {
+      return begin(relayed(socket, options, isServer));
+    } catch (error) {
+      socket.destroy();
+      throw error;
+    }
+  }
   return handOver(leaving, (raw, handed) => begin(handedOver(raw, handed, options, isServer)));
 }
 
@@ -81,8 +88,17 @@ function relayed(secured: TLSSocket, options: TunnelOptions, isServer: boolean):
       const timer = options.clock.after(CLOSE_LINGER_MS, () => secured.destroy());
       secured.once('close', () => timer.cancel());
     };
-    const wire = owning(fd, () => new CarriedWire(host, start, MAX_THREADS, linger));
     socket.on('error', noop);
+    let wire: CarriedWire;
+    try {
+      wire = owning(fd, () => new CarriedWire(host, start, MAX_THREADS, linger));
+    } catch (error) {
+      socket.destroy();
+      throw error;
+    }
+    secured.once('error', (error) => {
+      if (!host.over) host.failed(error);
+    });
     if (secured.destroyed) socket.destroy();
     else secured.once('close', () => socket.destroySoon());
     secured.pipe(socket).pipe(secured);

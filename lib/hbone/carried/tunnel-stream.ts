@@ -10,7 +10,8 @@ import type { PeerHeaders } from '../peer-text.ts';
 import { errorCode } from '../session/frames.ts';
 import { CarriedCopy } from './carried-copy.ts';
 import { CarriedDuplex } from './carried-duplex.ts';
-import type { CarriedStream } from './carried-stream.ts';
+import type { StreamOver } from '../session/resets.ts';
+import type { CarriedStream, StreamWatcher } from './carried-stream.ts';
 
 /** A stream whose request was answered with 200. A native thread joins it with a socket. */
 export class CarriedTunnelStream implements TunnelStream {
@@ -56,19 +57,20 @@ export class CarriedTunnelStream implements TunnelStream {
   }
 
   toSocket(): LocalStream {
+    const stream = this.#stream;
+    if (stream.over && !stream.delivers) {
+      throw new MeshError('TUNNEL_RESET', 'the stream has ended already');
+    }
     const { socket, fd } = localPair();
-    const { promise, resolve } = Promise.withResolvers<Error | null>();
+    const end = new StreamOverNews();
     try {
-      this.#stream.attach(
-        { fd, first: null, read: null },
-        { onClosed: ({ error }) => resolve(error) },
-      );
+      stream.attach({ fd, first: null, read: null }, end);
     } catch (error) {
       socket.destroy();
       closeFd(fd);
       throw error;
     }
-    return { socket, over: promise };
+    return { socket, onOver: (listener) => end.tell(listener) };
   }
 
   reset(why: Abort = 'unread'): void {
@@ -83,5 +85,21 @@ export class CarriedTunnelStream implements TunnelStream {
     // A server that has said all it had wants no more, which is no failure (docs/spec/hbone.md §8).
     const saidAll = this.#duplex?.writableFinished === true;
     return this.#isServer && saidAll ? errorCode.noError : errorCode.cancel;
+  }
+}
+
+/** Tells of the end of a stream at once: what carries bytes inside of it may learn of its own end in the same turn. */
+class StreamOverNews implements StreamWatcher {
+  readonly #listeners: ((error: Error | null) => void)[] = [];
+  #over: StreamOver | null = null;
+
+  onClosed(over: StreamOver): void {
+    this.#over = over;
+    for (const listener of this.#listeners.splice(0)) listener(over.error);
+  }
+
+  tell(listener: (error: Error | null) => void): void {
+    if (this.#over === null) this.#listeners.push(listener);
+    else listener(this.#over.error);
   }
 }

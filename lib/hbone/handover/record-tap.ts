@@ -73,8 +73,9 @@ export class RecordTap extends Duplex {
     return taken;
   }
 
+  /** During the handshake OpenSSL takes each record at once. */
   override _read(): void {
-    // OpenSSL takes each record at once.
+    if (this.#state === 'open' && !this.#ended) this.#raw.resume();
   }
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: Done): void {
@@ -150,9 +151,11 @@ export class RecordTap extends Duplex {
   }
 
   #pass(): void {
-    for (const chunk of this.#input.splice(0)) this.push(chunk);
+    let isWanted = true;
+    for (const chunk of this.#input.splice(0)) isWanted = this.push(chunk);
     if (this.#ended) this.push(null);
-    else this.#raw.resume();
+    else if (isWanted) this.#raw.resume();
+    else this.#raw.pause();
   }
 
   /** Cuts the bytes of OpenSSL into records and keeps the encrypted ones. */

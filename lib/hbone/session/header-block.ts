@@ -1,4 +1,4 @@
-import { errorCode, fault, frameFlag, frameType } from './frames.ts';
+import { errorCode, fault, frameFlag } from './frames.ts';
 import type { FrameHeader } from './frames.ts';
 import { MAX_CONTINUATIONS } from './limits.ts';
 
@@ -22,16 +22,6 @@ export class HeaderBlocks {
 
   constructor(maxBytes: number) {
     this.#maxBytes = maxBytes;
-  }
-
-  /** Throws when a frame other than the expected CONTINUATION begins, or a CONTINUATION that nobody expects. */
-  check(type: number, id: number): void {
-    const isContinuation = type === frameType.continuation;
-    if (this.#open === null ? isContinuation : !isContinuation || id !== this.#open.id) {
-      throw fault(
-        isContinuation ? 'CONTINUATION without its HEADERS' : 'a frame inside of a header block',
-      );
-    }
   }
 
   /** Takes HEADERS; returns the block when it is complete. */
@@ -60,7 +50,7 @@ export class HeaderBlocks {
     return null;
   }
 
-  /** Takes a CONTINUATION that {@link check} has passed; returns the block when it is complete. */
+  /** Takes a CONTINUATION of the open block; returns the block when it is complete. */
   continuation({ flags }: FrameHeader, payload: Buffer): HeaderBlock | null {
     const open = this.#open;
     if (open === null) return null;

@@ -122,7 +122,13 @@ export abstract class FramingLink implements WireHost {
     const { promise, resolve } = Promise.withResolvers<TunnelEnd>();
     this.closed = promise;
     this.#resolveClosed = resolve;
-    this.wire = makeWire(this);
+    try {
+      this.wire = makeWire(this);
+    } catch (error) {
+      this.#ignorePressure();
+      this.windows.close();
+      throw error;
+    }
   }
 
   get usable(): boolean {
@@ -144,14 +150,6 @@ export abstract class FramingLink implements WireHost {
       this.#probing = null;
     });
     return this.#probing;
-  }
-
-  frameBegins({ type, flags, id }: FrameHeader): void {
-    this.#blocks.check(type, id);
-    const isSettings = type === frameType.settings && (flags & frameFlag.ack) === 0;
-    if (!this.#greeted && !isSettings) throw fault('a frame before its SETTINGS');
-    if (type === frameType.pushPromise) throw fault('a PUSH_PROMISE');
-    else if (type > frameType.continuation) this.spendIdleFrame();
   }
 
   frame(header: FrameHeader, payload: Buffer): void {
@@ -286,7 +284,8 @@ export abstract class FramingLink implements WireHost {
       detail: { code: reason.code },
     });
     this.#close(end, reason.code);
-    this.#linger();
+    // Gives the last frames time to arrive.
+    this.timers.after(CLOSE_LINGER_MS, () => this.wire.destroy());
   }
 
   /** Ends the tunnel now. */
@@ -299,7 +298,12 @@ export abstract class FramingLink implements WireHost {
   protected closeGently(): void {
     if (this.over) return;
     this.#close(null, errorCode.noError);
-    this.#linger();
+    // The last bytes of its streams may wait for a slow network.
+    this.timers.afterSilence(
+      CLOSE_LINGER_MS,
+      () => this.wire.sent,
+      () => this.wire.destroy(),
+    );
   }
 
   async #probe(timeoutMs: number): Promise<boolean> {
@@ -370,10 +374,5 @@ export abstract class FramingLink implements WireHost {
     const failure = this.#end === 'destroyed' ? null : endedUnderneath(this.failure);
     this.windows.close();
     this.endStreams(this.reason ?? failure);
-  }
-
-  /** Gives the last frames time to arrive. */
-  #linger(): void {
-    this.timers.after(CLOSE_LINGER_MS, () => this.wire.destroy());
   }
 }

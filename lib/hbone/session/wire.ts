@@ -54,6 +54,8 @@ export interface Wire {
   readonly destroyed: boolean;
   /** Bytes received so far; any is a sign of life. */
   readonly heard: number;
+  /** Bytes that the socket has taken so far. */
+  readonly sent: number;
   /** Opens a stream: the next one of this side, or one whose HEADERS have come. */
   open(id: number): SessionStream;
   /** Makes the bytes of one of its streams accessible, once the request is answered. */
@@ -79,9 +81,7 @@ export interface WireHost {
   readonly over: boolean;
   /** Runs `input`; a {@link ConnectionFault} that it throws ends the connection. */
   guard(input: () => void): void;
-  /** A frame of the peer begins. */
-  frameBegins(header: FrameHeader): void;
-  /** A complete frame of the peer, other than DATA and WINDOW_UPDATE. */
+  /** A complete frame of the peer, of a known type other than DATA and WINDOW_UPDATE, and in its place. */
   frame(header: FrameHeader, payload: Buffer): void;
   /** Sends RST_STREAM and forgets the stream. */
   resetStream(stream: SessionStream, code: number): void;

@@ -73,9 +73,9 @@ export function connectionsPerPod(descriptors: number): number {
   );
 }
 
-/** How many connections a process of so many descriptors may have: each takes two. */
-export function nodeConnections(descriptors: number): number {
-  return Math.max(1, Math.floor((descriptors - RESERVED_DESCRIPTORS) / 2));
+/** How many connections a process of so many descriptors may have: each takes two, but a tunnel of TLS 1.2 takes three. */
+export function nodeConnections(descriptors: number, tls12: boolean): number {
+  return Math.max(1, Math.floor((descriptors - RESERVED_DESCRIPTORS) / (tls12 ? 3 : 2)));
 }
 
 /** A pod's share, and one client's share of that: half of it. */

@@ -79,7 +79,7 @@ export async function openDouble(
     request.onAsk();
     const stream = await tunnel.open(innerRequest(pod, request));
     connection.assertNotCut();
-    endTogether(pod, { carrier, over: local.over, tunnel });
+    endTogether(pod, carrier, local, tunnel);
     return {
       end: streamEnd(stream),
       headers: stream.headers,
@@ -97,12 +97,14 @@ export async function openDouble(
 async function connectInner(
   pod: PodContext,
   request: DoubleRequest,
-  { socket, over }: LocalStream,
+  { socket, onOver }: LocalStream,
 ): Promise<ClientTunnel> {
   const { certificates, engine, clock, tunnelSettings } = pod.thread;
   // An error may come before the handshake begins, which finds the socket destroyed then.
   socket.on('error', () => {});
-  void over.then((error) => {
+  let failure: Error | null = null;
+  onOver((error) => {
+    failure = error;
     if (error !== null) socket.destroy(error);
   });
   const credentials = await certificates.get(request.gateway.sourceIdentity);
@@ -111,14 +113,17 @@ async function connectInner(
   if (socket.destroyed) {
     throw socket.errored ?? new MeshError('TLS_HANDSHAKE', 'the gateway ended the connection');
   }
-  const tunnel = await engine.connect(socket, {
+  const connecting = engine.connect(socket, {
     credentials,
     verifyPeer: (certificate) => verifyServerIdentity(certificate, request.innerIdentities),
     settings: tunnelSettings,
     clock,
     bytes: pod.bytes,
   });
-  void over.then((error) => {
+  const tunnel = await connecting.catch((error: unknown) => {
+    throw failure ?? error;
+  });
+  onOver((error) => {
     if (error !== null) tunnel.destroy(asMeshError(error, 'TUNNEL_RESET'));
   });
   return tunnel;
@@ -132,24 +137,20 @@ function innerRequest(pod: PodContext, { connect }: DoubleRequest): OpenRequest 
 /** The inner tunnel carries one stream and goes with it; the outer stream goes with the inner tunnel. */
 function endTogether(
   pod: PodContext,
-  parts: {
-    readonly carrier: TunnelStream;
-    readonly over: LocalStream['over'];
-    readonly tunnel: ClientTunnel;
-  },
+  carrier: TunnelStream,
+  { onOver }: LocalStream,
+  tunnel: ClientTunnel,
 ): void {
-  const { carrier, over, tunnel } = parts;
   let ends = false;
   const end = (): void => {
     if (ends || tunnel.streams > 0) return;
     ends = true;
     // Not destroyed at once: the last bytes may still be on their way out.
     tunnel.drain();
-    const timer = pod.thread.clock.after(INNER_TUNNEL_CLOSE_MS, () => {
-      tunnel.destroy();
-      carrier.reset();
+    void tunnel.closed.then(() => {
+      const timer = pod.thread.clock.after(INNER_TUNNEL_CLOSE_MS, () => carrier.reset());
+      onOver(() => timer.cancel());
     });
-    void over.then(() => timer.cancel());
   };
   tunnel.onChange(end);
   end();

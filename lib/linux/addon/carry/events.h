@@ -88,7 +88,7 @@ struct LinkSetup {
   int fd = -1;
   bool isServer = false;
   Suite suite = Suite::AES_128_GCM_SHA256;
-  // No records: the other end of a local socket encrypts. Secrets, sequences and `unread` are unused then.
+  // No records: the other end of a local socket encrypts. Secrets, sequences, `unread` and `received` are unused then.
   bool isPlain = false;
   uint8_t readSecret[MAX_SECRET_BYTES] = {};
   uint8_t writeSecret[MAX_SECRET_BYTES] = {};

@@ -32,12 +32,13 @@ async function attempts(
   return made;
 }
 
-const ONCE = ['TLS_PEER_IDENTITY', 'TLS_PEER_REVOKED', 'TUNNEL_RESET', 'POLICY_DENIED'] as const;
+const ONCE = ['TLS_PEER_IDENTITY', 'TLS_PEER_REVOKED', 'POLICY_DENIED'] as const;
 const BEFORE = [
   'UPSTREAM_CONNECT',
   'UPSTREAM_TIMEOUT',
   'UPSTREAM_NETWORK_POLICY',
   'TLS_HANDSHAKE',
+  'TUNNEL_RESET',
   'NATIVE_SYSCALL',
 ] as const;
 

@@ -109,7 +109,8 @@ test('a pod, a client of it and the process each have their share of connections
 test('without settings the descriptors of the process decide', (t) => {
   t.is(connectionsPerPod(20_000), 5_000);
   t.is(connectionsPerPod(1_048_576), 50_000);
-  t.is(nodeConnections(20_512), 10_000);
+  t.is(nodeConnections(20_512, false), 10_000);
+  t.is(nodeConnections(30_512, true), 10_000);
   const unset = {
     connections: null,
     handshakes: 1,
