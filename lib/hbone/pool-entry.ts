@@ -99,17 +99,24 @@ export class PoolEntry {
     });
   }
 
-  /** Ends every tunnel. Streams are reset; what ended streams have left to send is sent. Resolves when all are closed. */
-  async close(): Promise<void> {
+  /** Ends every tunnel now. */
+  close(): void {
+    for (const tunnel of this.#end()) tunnel.destroy();
+  }
+
+  /** Ends every tunnel once its streams have ended. Resolves when all are closed. */
+  async drain(): Promise<void> {
+    const tunnels = this.#end();
+    for (const tunnel of tunnels) tunnel.drain();
+    await Promise.all(tunnels.map(({ closed }) => closed));
+  }
+
+  /** Makes no more tunnels; returns those there are. */
+  #end(): ClientTunnel[] {
     this.#closed = true;
     this.#rest?.cancel();
     this.#failWaiters(new MeshError('TUNNEL_CLOSED', 'the tunnel pool is closed'));
-    const tunnels = [...this.tunnels, ...this.#leaving];
-    for (const tunnel of tunnels) {
-      if (tunnel.streams === 0) tunnel.drain();
-      else tunnel.destroy();
-    }
-    await Promise.all(tunnels.map(({ closed }) => closed));
+    return [...this.tunnels, ...this.#leaving];
   }
 
   #withRoom(avoid: ReadonlySet<ClientTunnel> | null): ClientTunnel | null {

@@ -139,13 +139,21 @@ export class TunnelPool {
     return this.#entry(key).open(request, wait);
   }
 
-  /** Ends every tunnel. Streams are reset; what ended streams have left to send is sent. Resolves when all are closed. */
-  async close(): Promise<void> {
+  /** Ends every tunnel; streams are reset. */
+  close(): void {
+    for (const entry of this.#end()) entry.close();
+  }
+
+  /** Ends every tunnel once its streams have ended, and all they had to send is sent. Resolves when all are closed. */
+  async drain(): Promise<void> {
+    await Promise.all(this.#end().map((entry) => entry.drain()));
+  }
+
+  #end(): PoolEntry[] {
     this.#closed = true;
-    const closed = [...this.#all()].map(({ entry }) => entry.close());
     for (const timer of this.#idle.values()) timer.cancel();
     this.#idle.clear();
-    await Promise.all(closed);
+    return this.#all().map(({ entry }) => entry);
   }
 
   #entry(key: TunnelKey): PoolEntry {

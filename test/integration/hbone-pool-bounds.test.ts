@@ -254,7 +254,7 @@ test('at the limit of requests that wait for one peer the next is refused, and a
     code: 'UPSTREAM_CONNECT',
     message: /25600 connections already wait/,
   });
-  void pool.close();
+  pool.close();
   await Promise.all(waiting);
 });
 
@@ -289,7 +289,7 @@ test('a tunnel that ends late takes nothing with it of those that came after it,
   t.like(pool.stats, { tunnels: 1, keys: 1 });
   const other = await pool.open(live, request);
   t.is(asked.length, 2);
-  void pool.close();
+  pool.close();
   for (const { duplex } of [old[1] ?? young, young, other]) {
     duplex.resume();
     await until(() => duplex.destroyed, { what: 'its end' });

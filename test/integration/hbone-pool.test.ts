@@ -293,7 +293,7 @@ test('a closed pool resets its streams and opens no others', async (t) => {
   const { pool, key } = await fixture(t);
   const cut = await pool.open(key, request);
   const gone = closedBy(cut.duplex);
-  void pool.close();
+  pool.close();
   await gone;
   await t.throwsAsync(pool.open(key, request), { code: 'TUNNEL_CLOSED' });
 });

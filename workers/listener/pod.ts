@@ -283,11 +283,11 @@ export class Pod implements PodContext {
   #endWhenIdle(): void {
     if (this.#state !== 'draining' || this.#live.size > 0 || this.#tunnels.size > 0) return;
     if (this.dns !== null && this.dns.inProgress > 0) return;
-    if (this.#listeners.every((listener) => listener.sockets === 0)) this.#end();
+    if (this.#listeners.every((listener) => listener.sockets === 0)) this.#end('idle');
   }
 
-  /** Ends what is left. */
-  #end(): void {
+  /** Ends what is left: nothing but tunnels to others where the pod is idle. */
+  #end(was: 'idle' | 'busy' = 'busy'): void {
     if (this.#state === 'ended') return;
     this.#state = 'ended';
     this.thread.neighbours.withdraw(this);
@@ -297,17 +297,20 @@ export class Pod implements PodContext {
     for (const tunnel of this.#tunnels) tunnel.destroy();
     this.dns?.end();
     this.names.close();
-    const closed = [
-      this.pool.close(),
-      this.#socksPool?.close() ?? Promise.resolve(),
-      ...this.#listeners.map((listener) => listener.end()),
-    ];
+    const closed = [this.#endPools(was), ...this.#listeners.map((listener) => listener.end())];
     // A socket or tunnel that does not close holds back neither the pod's end nor the process.
     const timer = this.thread.clock.after(CLOSE_GRACE_MS, this.#finish);
     void Promise.all(closed).then(() => {
       timer.cancel();
       this.#finish();
     });
+  }
+
+  async #endPools(was: 'idle' | 'busy'): Promise<void> {
+    const pools = [this.pool, ...(this.#socksPool === null ? [] : [this.#socksPool])];
+    // The last bytes of ended connections may wait for a slow network.
+    if (was === 'idle') await Promise.all(pools.map((pool) => pool.drain()));
+    else for (const pool of pools) pool.close();
   }
 
   /** Once: what closes after its grace finds the pod reported as ended, and perhaps another one under its uid. */
