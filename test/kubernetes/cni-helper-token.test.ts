@@ -78,6 +78,18 @@ interface KeptToken {
   readonly lines: readonly LogLine[];
 }
 
+/** Waits until the token is fresh. An attempt that fails, as on a busy machine, is followed by the next. */
+async function renewed({ token, clock }: KeptToken): Promise<void> {
+  await until(
+    async () => {
+      if (clock.nextInMs === HOUR_MS) return true;
+      if (token.problem !== null) await clock.advance(clock.nextInMs ?? 0);
+      return false;
+    },
+    { what: 'the next renewal is due' },
+  );
+}
+
 async function keptToken(
   t: ExecutionContext,
   cluster: Cluster,
@@ -199,7 +211,8 @@ await kubernetesSuite('cni helper token', (test) => {
 
   test('the token is renewed each hour, and one in force stays where that is refused', async (t, cluster) => {
     const system = await cluster.namespace('system');
-    const { token, clock, lines } = await keptToken(t, cluster, system, { node: system });
+    const kept = await keptToken(t, cluster, system, { node: system });
+    const { token, clock, lines } = kept;
     const first = token.read();
     await clock.advance(HOUR_MS - 1);
     t.is(token.read(), first);
@@ -208,7 +221,7 @@ await kubernetesSuite('cni helper token', (test) => {
       what: 'the second token',
     });
     t.is(token.problem, null);
-    await until(() => clock.nextInMs === HOUR_MS, { what: 'the next renewal is due' });
+    await renewed(kept);
 
     await cluster.delete({
       apiVersion: 'rbac.authorization.k8s.io/v1',
@@ -247,7 +260,7 @@ await kubernetesSuite('cni helper token', (test) => {
     t.not(token.read(), held);
     t.not(token.read(), second);
 
-    await until(() => clock.nextInMs === HOUR_MS, { what: 'the next renewal is due' });
+    await renewed(kept);
     await cluster.delete({
       apiVersion: 'v1',
       kind: 'ServiceAccount',

@@ -215,17 +215,25 @@ test('a reference to a policy nobody knows is waited for, and served when it com
   // The tunnel stands before the wait, which has its limit.
   t.is(await ask(await client.connect(web.ip, 8080), 'first'), 'first');
   await until(async () => (await mesh.connections()).length === 0, { what: 'the first to end' });
-  mesh.state.set(web.workload.uid, {
-    kind: 'workload',
-    workload: { ...web.workload, authorizationPolicies: ['demo/late'] },
-  });
-  const answer = ask(await client.connect(web.ip, 8080), 'patience');
-  await until(async () => (await mesh.connections()).length === 2, { what: 'the wait' });
-  mesh.state.setPolicy('demo/late', {
-    ...policy('late', 'ALLOW', { destinationPorts: [8080] }),
-    scope: 'WORKLOAD_SELECTOR',
-  });
-  t.is(await answer, 'patience');
+  let answer: string | null = null;
+  // The wait has a limit. A test that stood still for longer asks again, with a reference that is new.
+  for (let number = 0; number < 3 && answer === null; number += 1) {
+    const name = `late-${number}`;
+    mesh.state.set(web.workload.uid, {
+      kind: 'workload',
+      workload: { ...web.workload, authorizationPolicies: [`demo/${name}`] },
+    });
+    const socket = await client.connect(web.ip, 8080);
+    const asked = ask(socket, 'patience').catch(() => null);
+    const waits = async (): Promise<boolean> => (await mesh.connections()).length === 2;
+    await until(async () => socket.closed || (await waits()), { what: 'the wait' });
+    mesh.state.setPolicy(`demo/${name}`, {
+      ...policy(name, 'ALLOW', { destinationPorts: [8080] }),
+      scope: 'WORKLOAD_SELECTOR',
+    });
+    answer = (await asked) || null;
+  }
+  t.is(answer, 'patience');
 });
 
 test('a reference to a policy nobody ever knows denies and names it', async (t) => {

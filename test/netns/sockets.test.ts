@@ -258,6 +258,13 @@ test('the ends of an accepted socket are told in canonical form by one call', as
   const netns = handle(t, pod);
   // The C library writes this address with a dotted end.
   await pod.exec('ip', 'address', 'add', '::102:304/128', 'dev', 'lo', 'nodad');
+  // The kernel adds its route later, in a worker.
+  await until(
+    async () => (await pod.exec('ip', '-6', 'route', 'get', '::102:304')).startsWith('local'),
+    {
+      what: 'the address to be in use',
+    },
+  );
   for (const ip of ['127.0.0.1', '::1', '::102:304']) {
     const options = { address: '::', to: ip, tcp: { noDelay: true } };
     const { accepted, client } = await acceptOne(t, netns.fd, options);
