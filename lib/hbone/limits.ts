@@ -72,11 +72,14 @@ export const MAX_WAITERS_PER_KEY = MAX_STREAMS_PER_KEY;
 /** Live tunnels verified again in one turn of the event loop when lists or roots change: some 3 ms of work. */
 export const REVERIFIED_PER_TURN = 25;
 
-/** Time that an ended tunnel has to send its last frames, including GOAWAY. One that ends in order may take longer while it sends. */
+/** Time that an ended tunnel has to send its last frames, including GOAWAY. */
 export const CLOSE_LINGER_MS = 1_000;
 
+/** Times that a tunnel which ends in order gets it anew, while bytes wait: half of a megabyte takes as long at 17 kB/s. */
+export const MAX_LINGER_RENEWALS = 30;
+
 /**
- * Times that bytes renew a limit of silence: those received the time to acknowledge SETTINGS, those sent the end of a tunnel. With the default time of 10 s the acknowledgement may wait behind a
+ * Times that received bytes renew the time to acknowledge SETTINGS. With the default time of 10 s the acknowledgement may wait behind a
  * connection window of 16 MiB on a link of 56 kB/s.
  */
 export const MAX_ACK_RENEWALS = 30;

@@ -37,7 +37,7 @@ const RETRIABLE: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'UPSTREAM_NETWORK_POLICY',
   'TLS_HANDSHAKE',
   'TUNNEL_CLOSED',
-  // By the gateway of another network, which was asked for a way only.
+  // The gateway of another network was asked for a way only.
   'TUNNEL_RESET',
   'NATIVE_SYSCALL',
 ]);

@@ -114,7 +114,6 @@ export class CarriedLink {
   readonly #handle: CarryHandle;
   readonly #id: number;
   #heard = 0;
-  #sent = 0;
 
   /**
    * Takes the descriptor unless it throws NATIVE_SYSCALL. The process has at most `threads` threads that carry; the links of a
@@ -128,19 +127,9 @@ export class CarriedLink {
 
   /** Bytes of the peer so far; the last known number after the end. */
   get heard(): number {
-    this.#count();
-    return this.#heard;
-  }
-
-  /** Bytes that its socket has taken so far; the last known number after the end. */
-  get sent(): number {
-    this.#count();
-    return this.#sent;
-  }
-
-  #count(): void {
     const counts = callNative((native) => native.carryHeard(this.#handle, this.#id));
-    if (counts !== null) [this.#heard, this.#sent] = counts;
+    if (counts !== null) [this.#heard] = counts;
+    return this.#heard;
   }
 
   /** Sends whole frames; the native side judges how many may wait. */

@@ -15,7 +15,7 @@ import { present } from '../../lib/errors/assert.ts';
 import { tlsParameters } from '../../lib/tls/parameters.ts';
 import { socketPair } from '../support/socket-pair.ts';
 import { RecordKeys, cutRecords } from '../support/record-decoder.ts';
-import { tunnelOptions } from '../support/tunnel-kit.ts';
+import { MIB, tunnelOptions } from '../support/tunnel-kit.ts';
 import {
   CLIENT,
   SERVER,
@@ -33,7 +33,6 @@ const SUITES = [
 ] as const;
 const TLS12_SUITE = 'ECDHE-ECDSA-AES128-GCM-SHA256';
 const APPLICATION_DATA = 23;
-const MIB = 1024 * 1024;
 const GROUPS = ['X25519MLKEM768', 'X25519'] as const;
 type Role = 'client' | 'server';
 

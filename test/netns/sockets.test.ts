@@ -261,9 +261,7 @@ test('the ends of an accepted socket are told in canonical form by one call', as
   // The kernel adds its route later, in a worker.
   await until(
     async () => (await pod.exec('ip', '-6', 'route', 'get', '::102:304')).startsWith('local'),
-    {
-      what: 'the address to be in use',
-    },
+    { what: 'the address to be in use' },
   );
   for (const ip of ['127.0.0.1', '::1', '::102:304']) {
     const options = { address: '::', to: ip, tcp: { noDelay: true } };

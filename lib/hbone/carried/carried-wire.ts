@@ -75,8 +75,8 @@ export class CarriedWire implements Wire, LinkReceiver {
     return this.#link.heard;
   }
 
-  get sent(): number {
-    return this.#link.sent;
+  get waits(): boolean {
+    return this.#queued > 0;
   }
 
   open(id: number): CarriedStream {

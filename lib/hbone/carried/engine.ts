@@ -89,18 +89,13 @@ function relayed(secured: TLSSocket, options: TunnelOptions, isServer: boolean):
       secured.once('close', () => timer.cancel());
     };
     socket.on('error', noop);
-    let wire: CarriedWire;
-    try {
-      wire = owning(fd, () => new CarriedWire(host, start, MAX_THREADS, linger));
-    } catch (error) {
-      socket.destroy();
-      throw error;
-    }
+    // Also when there will be no wire: `secured` is destroyed then.
+    if (secured.destroyed) socket.destroy();
+    else secured.once('close', () => socket.destroySoon());
+    const wire = owning(fd, () => new CarriedWire(host, start, MAX_THREADS, linger));
     secured.once('error', (error) => {
       if (!host.over) host.failed(error);
     });
-    if (secured.destroyed) socket.destroy();
-    else secured.once('close', () => socket.destroySoon());
     secured.pipe(socket).pipe(secured);
     return wire;
   };

@@ -5,7 +5,7 @@ import type { ByteAccount } from '../../net/held-bytes.ts';
 import { TokenBucket } from '../../async/token-bucket.ts';
 import { endedUnderneath, noCounts, silence } from '../engine.ts';
 import type { TunnelEnd, TunnelOptions, TunnelPeer } from '../engine.ts';
-import { CLOSE_LINGER_MS } from '../limits.ts';
+import { CLOSE_LINGER_MS, MAX_LINGER_RENEWALS } from '../limits.ts';
 import {
   CLIENT_PREFACE,
   ConnectionFault,
@@ -298,12 +298,7 @@ export abstract class FramingLink implements WireHost {
   protected closeGently(): void {
     if (this.over) return;
     this.#close(null, errorCode.noError);
-    // The last bytes of its streams may wait for a slow network.
-    this.timers.afterSilence(
-      CLOSE_LINGER_MS,
-      () => this.wire.sent,
-      () => this.wire.destroy(),
-    );
+    this.#linger(MAX_LINGER_RENEWALS);
   }
 
   async #probe(timeoutMs: number): Promise<boolean> {
@@ -357,6 +352,14 @@ export abstract class FramingLink implements WireHost {
     }
     this.spendIdleFrame();
     this.control(pingFrame(payload, true));
+  }
+
+  /** Gives the last frames time to arrive, and more while the last bytes of its streams wait for a slow network. */
+  #linger(renewals: number): void {
+    this.timers.after(CLOSE_LINGER_MS, () => {
+      if (renewals > 0 && this.wire.waits) this.#linger(renewals - 1);
+      else this.wire.destroy();
+    });
   }
 
   #close(end: TunnelEnd | null, code: number): void {

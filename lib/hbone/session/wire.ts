@@ -54,8 +54,8 @@ export interface Wire {
   readonly destroyed: boolean;
   /** Bytes received so far; any is a sign of life. */
   readonly heard: number;
-  /** Bytes that the socket has taken so far. */
-  readonly sent: number;
+  /** Whether bytes of streams are known to wait for the socket. */
+  readonly waits: boolean;
   /** Opens a stream: the next one of this side, or one whose HEADERS have come. */
   open(id: number): SessionStream;
   /** Makes the bytes of one of its streams accessible, once the request is answered. */
