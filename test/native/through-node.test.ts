@@ -17,6 +17,8 @@ import { ADDRESSES, TooSlow, missing } from './support/build.ts';
 const run = promisify(execFile);
 const AVA = new URL('../../node_modules/.bin/ava', import.meta.url).pathname;
 const PRELOADED = new URL('support/sanitized-addon.ts', import.meta.url);
+/** Defects of programs that inherit the sanitizers. */
+const SUPPRESSIONS = new URL('support/asan.supp', import.meta.url).pathname;
 const BUILD_TIMEOUT_MS = 240_000;
 /** An own copy of UBSan's runtime: the shared one takes its folder of reports for that of ASan, and says everything on standard error. */
 const OWN_UBSAN = ['-static-libubsan', '-Wl,--exclude-libs,ALL'];
@@ -90,7 +92,7 @@ async function sanitizing(reports: string): Promise<NodeJS.ProcessEnv> {
   return {
     ...processEnvironment(),
     LD_PRELOAD: stdout.trim(),
-    ASAN_OPTIONS: `detect_leaks=0:${log}`,
+    ASAN_OPTIONS: `detect_leaks=0:suppressions="${SUPPRESSIONS}":${log}`,
     UBSAN_OPTIONS: `print_stacktrace=1:${log}`,
     NODE_OPTIONS: `--import=${PRELOADED.href}?${encodeURIComponent(reports)}`,
   };
