@@ -1,5 +1,6 @@
 /** Encodes and decodes decision programs as rows of the `programs` table: JSON under the set's id. */
-import * as z from 'zod';
+import * as z from 'zod/mini';
+import './schema-messages.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import { parseIp } from '../net/address.ts';
 import type { PolicyProgram } from './model.ts';
@@ -15,14 +16,14 @@ const accountsSchema = z.array(
   z.strictObject({ namespace: z.string(), serviceAccount: z.string() }),
 );
 const rangesSchema = z.array(
-  z
-    .strictObject({ address: z.string(), length: z.int().nonnegative() })
-    .superRefine((range, context) => {
+  z.strictObject({ address: z.string(), length: z.int().check(z.nonnegative()) }).check(
+    z.superRefine((range, context) => {
       const problem = rangeProblem(range);
       if (problem !== null) context.addIssue({ code: 'custom', message: problem });
     }),
+  ),
 );
-const portsSchema = z.array(z.int().min(0).max(65_535));
+const portsSchema = z.array(z.int().check(z.minimum(0), z.maximum(65_535)));
 
 const matchSchema = z.strictObject({
   namespaces: stringsSchema,
@@ -41,14 +42,14 @@ const matchSchema = z.strictObject({
 
 const policiesSchema = z.array(
   z.strictObject({
-    key: z.string().min(1),
-    rules: z.array(z.strictObject({ clauses: z.array(z.array(matchSchema).nullable()) })),
+    key: z.string().check(z.minLength(1)),
+    rules: z.array(z.strictObject({ clauses: z.array(z.nullable(z.array(matchSchema))) })),
   }),
 );
 
 const programSchema = z.strictObject({
   version: z.literal(1),
-  setId: z.string().min(1),
+  setId: z.string().check(z.minLength(1)),
   dryRunDeny: policiesSchema,
   deny: policiesSchema,
   dryRunAllow: policiesSchema,

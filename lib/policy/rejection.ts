@@ -1,16 +1,17 @@
-import * as z from 'zod';
+import * as z from 'zod/mini';
+import './schema-messages.ts';
 import { REASON_CHARS_MAX } from './limits.ts';
 import type { Reach } from './reach.ts';
 
 /** A row of the `rejections` table, JSON under `<type>/<name>`: a resource the ingester could not decode. */
 export const rejectionSchema = z.object({
   /** Type URL of the resource. */
-  type: z.string().min(1),
+  type: z.string().check(z.minLength(1)),
   /** Its xDS name. */
-  name: z.string().min(1),
+  name: z.string().check(z.minLength(1)),
   reason: z.string(),
   /** The workloads that a policy binds by its scope, as {@link Reach}; rows of an earlier version lack it. */
-  reach: z.string().nullable().optional(),
+  reach: z.optional(z.nullable(z.string())),
   /** ISO 8601. */
   at: z.string(),
 });
