@@ -40,7 +40,8 @@ export class CarriedCopy implements Copy, StreamWatcher {
 
   onClosed({ error }: StreamOver, counts: StreamCounts): void {
     this.#last = this.#sides(counts);
-    this.#resolve({ error: error === null || isOrdinaryEnd(error) ? null : error });
+    // After what else this turn has brought: the next connection waits for it, and nobody for the account of this one.
+    setImmediate(this.#resolve, { error: error === null || isOrdinaryEnd(error) ? null : error });
   }
 
   #sides(counts: StreamCounts): CopyCounts {
