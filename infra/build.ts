@@ -25,15 +25,7 @@ const ENTRIES = [
   'workers/signing/signing.worker.ts',
 ];
 /** Folders and files of which the programs are made. */
-const SOURCES = [
-  'lib',
-  'services',
-  'workers',
-  'proto/gen',
-  'package-lock.json',
-  'infra/build.ts',
-  'infra/no-calendars.ts',
-];
+const SOURCES = ['lib', 'services', 'workers', 'proto/gen', 'package-lock.json', 'infra/build.ts'];
 const SOURCE_FILE = /\.[cm]?[jt]s$|package-lock\.json$/;
 
 /** Gives CommonJS packages the `require` that they expect. */
@@ -95,7 +87,7 @@ async function bundle(outdir: string): Promise<void> {
     // Piscina starts threads from a file of its own; gRPC loads the other for channelz, which is not used.
     external: ['piscina', '@grpc/proto-loader'],
     // BullMQ loads its calendars with each queue: half a megabyte in each actor, for repeated jobs, of which there are none.
-    alias: { 'cron-parser': './infra/no-calendars.ts' },
+    alias: { 'cron-parser': './lib/bus/no-calendars.ts' },
     banner: { js: BANNER },
     logLevel: 'warning',
   });

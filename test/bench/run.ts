@@ -67,6 +67,8 @@ const WARM_SECONDS = 15;
 /** Private megabytes that an idle role may take: the node proxy, and each other one. */
 const PROXY_MB = 60;
 const ROLE_MB = 30;
+/** Kilobytes that an idle connection may take on each side. */
+const CONNECTION_KB = 5.5;
 /** An idle actor has collected its garbage by then, also where it waited for a busy machine. */
 const IDLE_MS = 120_000;
 
@@ -107,7 +109,7 @@ async function idleMemory(rig: Rig): Promise<LimitResult[]> {
         label: `${IDLE}, ${name} ${index === 0 ? 'client' : 'server'} side, kB`,
         value: bytes / 1_000,
         digits: 1,
-        most: name === 'weft' ? 8 : null,
+        most: name === 'weft' ? CONNECTION_KB : null,
       });
     }
   }

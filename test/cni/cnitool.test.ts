@@ -94,7 +94,7 @@ cniTest(
     let started = 0;
     const starts = Promise.all(
       pods.map(async ({ name, member, netns }) => {
-        await addWhenReady(node, `demo/${name}`, netns, BUSY_MACHINE_MS);
+        await addWhenReady(node, `demo/${name}`, netns, { timeoutMs: BUSY_MACHINE_MS });
         // A runtime starts the pod at this moment.
         if ((await hasRules(netns)) !== member) wrong.push(name);
         started += 1;

@@ -62,8 +62,8 @@ else {
     await startZtunnel(t, node);
     await node.installed();
     const [client, server] = [await node.pod('client', AMBIENT), await node.pod('server', AMBIENT)];
-    await addWhenReady(node, 'demo/client', client);
-    await addWhenReady(node, 'demo/server', server);
+    await addWhenReady(node, 'demo/client', client, { address: ADDRESSES.client });
+    await addWhenReady(node, 'demo/server', server, { address: ADDRESSES.server });
     t.regex(await client.exec('ip', 'addr'), new RegExp(`${ADDRESSES.client}/`));
     for (const pod of [client, server]) {
       const listeners = await pod.exec('ss', '-Hltn');

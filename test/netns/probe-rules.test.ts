@@ -102,7 +102,11 @@ for (const way of ['nft', 'legacy'] as const) {
     rules.set('u-1', ['10.9.1.2', 'fd09:1::2']);
     rules.set('u-0', ['10.9.1.2']);
     rules.start();
-    await until(async () => (await table()).includes('fd09:1::2'), { what: 'the rules' });
+    const written = async (): Promise<boolean> => {
+      const listed = await table();
+      return listed.includes('fd09:1::2') && listed.includes(PROBE.v4) && listed.includes(PROBE.v6);
+    };
+    await until(written, { what: 'the rules' });
     t.is(await seen(node, '10.9.1.2'), PROBE.v4);
     t.is(await seen(node, 'fd09:1::2'), PROBE.v6);
     t.is(await seen(other, '10.9.1.2'), '10.9.2.2');

@@ -28,11 +28,12 @@ export interface CniNode {
   /** Holds the bridge. */
   readonly host: TestNetns;
   readonly site: AgentSite;
-  /** Runs a command of `cnitool` for a pod in its namespace; rejects with what a runtime would show. */
+  /** Runs a command of `cnitool` for a pod in its namespace; rejects with what a runtime would show. `address` asks IPAM for that one. */
   cni(
     command: 'add' | 'check' | 'del' | 'gc' | 'status',
     pod: string,
     netns: TestNetns,
+    address?: string,
   ): Promise<string>;
   /** Makes a pod's namespace and record. */
   pod(name: string, labels?: Readonly<Record<string, string>>): Promise<TestNetns>;
@@ -75,8 +76,10 @@ export async function cniNode(t: SiteOwner, found: CniPrograms): Promise<CniNode
   return {
     host,
     site,
-    cni: async (command, pod, netns) => {
+    cni: async (command, pod, netns, address) => {
       const [namespace, name] = pod.split('/');
+      const args = ['IgnoreUnknown=1', `K8S_POD_NAMESPACE=${namespace}`, `K8S_POD_NAME=${name}`];
+      if (address !== undefined) args.push(`IP=${address}`);
       const { stdout } = await run(
         'ip',
         ['netns', 'exec', host.name, found.cnitool, command, NETWORK, netns.path],
@@ -85,7 +88,7 @@ export async function cniNode(t: SiteOwner, found: CniPrograms): Promise<CniNode
             PATH: processEnvironment()['PATH'],
             CNI_PATH: binDir,
             NETCONFPATH: readDir,
-            CNI_ARGS: `IgnoreUnknown=1;K8S_POD_NAMESPACE=${namespace};K8S_POD_NAME=${name}`,
+            CNI_ARGS: args.join(';'),
           },
         },
       ).catch((error: { readonly stdout: string; readonly stderr: string }) => {
@@ -111,12 +114,12 @@ export function addWhenReady(
   node: CniNode,
   pod: string,
   netns: TestNetns,
-  timeoutMs = 0,
+  { timeoutMs = 0, address }: { readonly timeoutMs?: number; readonly address?: string } = {},
 ): Promise<string> {
   return until(
     async () => {
       try {
-        return await node.cni('add', pod, netns);
+        return await node.cni('add', pod, netns, address);
       } catch (error) {
         await node.cni('del', pod, netns);
         throw error;

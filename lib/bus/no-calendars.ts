@@ -3,6 +3,6 @@
 /** Refuses what BullMQ asks for a repeated job. */
 export const CronExpressionParser = {
   parse(): never {
-    throw new Error('repeated jobs are left out of this program (infra/no-calendars.ts)');
+    throw new Error('repeated jobs are left out of this program (lib/bus/no-calendars.ts)');
   },
 };
