@@ -71,6 +71,8 @@ const ROLE_MB = 30;
 const CONNECTION_KB = 5.5;
 /** An idle actor has collected its garbage by then, also where it waited for a busy machine. */
 const IDLE_MS = 120_000;
+/** Garbage collectors of other programs run after a moment. */
+const SETTLE_MS = 2_000;
 
 /** Selects the rows of this run. The short form runs one of each kind. */
 function plan(): readonly Measurement[] {
@@ -103,7 +105,12 @@ async function idleMemory(rig: Rig): Promise<LimitResult[]> {
   ];
   const results: LimitResult[] = [];
   for (const [name, peer, pids] of sides) {
-    const costs = await idleCost(rig.target(peer, 'nodes'), pids, idleConnections);
+    const costs = await idleCost(
+      rig.target(peer, 'nodes'),
+      pids,
+      idleConnections,
+      name === 'weft' && !short ? IDLE_MS : SETTLE_MS,
+    );
     for (const [index, bytes] of costs.entries()) {
       results.push({
         label: `${IDLE}, ${name} ${index === 0 ? 'client' : 'server'} side, kB`,

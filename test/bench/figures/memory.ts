@@ -11,16 +11,18 @@ import { eventually, residentBytes } from '../lib/process.ts';
 
 /** Connections opened before the count begins, so that the cost of a first use is not counted. */
 const WARM = 200;
-/** Garbage collectors run after a process has been idle for a moment. */
-const SETTLE_MS = 2_000;
 
 const holder = new URL('../programs/idle.ts', import.meta.url).pathname;
 
-/** Measures the bytes per idle connection in each process that carries it, in the order of `pids`. */
+/**
+ * Measures the bytes per idle connection in each process that carries it, in the order of `pids`. Each look comes `settleMs` after
+ * the connections: garbage of the start that goes between two looks would hide what a connection takes.
+ */
 export async function idleCost(
   target: Target,
   pids: readonly number[],
   connections: number,
+  settleMs: number,
 ): Promise<readonly number[]> {
   const args = [`--net=${target.from}`, process.execPath, holder, target.host];
   const counts = [WARM, WARM + connections].map(String);
@@ -32,7 +34,7 @@ export async function idleCost(
   const step = async (): Promise<readonly number[]> => {
     const { done } = await lines.next();
     if (done === true) throw new Error('idle connections were closed');
-    await wait(SETTLE_MS);
+    await wait(settleMs);
     return Promise.all(pids.map(residentBytes));
   };
   try {
