@@ -1,6 +1,6 @@
 /** The file of `weft run --config`: variables as a YAML or JSON map. */
 import { readFile } from 'node:fs/promises';
-import { parse } from 'yaml';
+import { yaml } from '../../lib/config/yaml.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 
 /** Variables from a file. Throws CONFIG_INVALID that names the file and every problem in it. */
@@ -26,7 +26,7 @@ export function parseConfigFile(
   let value: unknown;
   try {
     // Keep `10s`, `0x10` and `2026-01-01` as text; refuse a key that is given twice.
-    value = parse(text, { schema: 'core', prettyErrors: true, uniqueKeys: true });
+    value = yaml().parse(text, { schema: 'core', prettyErrors: true, uniqueKeys: true });
   } catch (error) {
     throw invalid(source, [errorText(error).trim().split('\n')[0] ?? '']);
   }

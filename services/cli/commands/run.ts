@@ -42,23 +42,15 @@ async function help(names: readonly string[], command: Command): Promise<void> {
 async function run(names: readonly string[], options: Options): Promise<void> {
   if (names.length === 0) throw new UsageError("missing required argument 'actors'");
   const actors = expandActors(names);
-  const [{ runActors }, { hostConfig }] = await Promise.all([
+  const [{ runActors }, { hostConfig }, { readConfigFile }] = await Promise.all([
     import('../../../lib/actor/run-actors.ts'),
     import('../../../lib/actor/host-config.ts'),
+    import('../config-file.ts'),
   ]);
   const definitions = await Promise.all(actors.map(loadActor));
   const known = [hostConfig, ...definitions.map((definition) => definition.config)].flatMap(
     (spec) => Object.keys(spec.variables),
   );
-  const file = options.config === undefined ? {} : await readFrom(options.config, known);
+  const file = options.config === undefined ? {} : await readConfigFile(options.config, known);
   process.exitCode = await runActors(definitions, { ...file, ...processEnvironment() });
-}
-
-/** Loads the YAML library only for a file that is given: it takes a megabyte in each actor. */
-async function readFrom(
-  path: string,
-  known: readonly string[],
-): Promise<Readonly<Record<string, string>>> {
-  const { readConfigFile } = await import('../config-file.ts');
-  return await readConfigFile(path, known);
 }
