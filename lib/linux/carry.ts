@@ -127,8 +127,7 @@ export class CarriedLink {
 
   /** Bytes of the peer so far; the last known number after the end. */
   get heard(): number {
-    const counts = callNative((native) => native.carryHeard(this.#handle, this.#id));
-    if (counts !== null) [this.#heard] = counts;
+    this.#heard = callNative((native) => native.carryHeard(this.#handle, this.#id)) ?? this.#heard;
     return this.#heard;
   }
 

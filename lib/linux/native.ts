@@ -249,7 +249,7 @@ export interface NativeModule {
   carryFinish(handle: CarryHandle, link: number): void;
   carryDestroy(handle: CarryHandle, link: number): void;
   carryCounts(handle: CarryHandle, link: number, stream: number): CarryCounts | null;
-  carryHeard(handle: CarryHandle, link: number): readonly [number, number] | null;
+  carryHeard(handle: CarryHandle, link: number): number | null;
   carryStats(): CarryStats;
   socketPair(): readonly [number, number];
   duplicateFd(fd: number): number;

@@ -331,7 +331,7 @@ napi_value carryCounts(napi_env env, napi_callback_info info) {
   return result;
 }
 
-// carryHeard(handle, link) → [bytesRead, bytesWritten], null when it has ended.
+// carryHeard(handle, link) → bytes of the peer, null when it has ended.
 napi_value carryHeard(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   CarryMailbox* mailbox = mailboxArgument(env, arguments);
@@ -340,13 +340,7 @@ napi_value carryHeard(napi_env env, napi_callback_info info) {
   if (arguments.failed()) return nullptr;
   CarriedLink* carried = mailbox->find(static_cast<uint32_t>(link));
   if (carried == nullptr) return makeNull(env);
-  napi_value result = nullptr;
-  napi_create_array_with_length(env, 2, &result);
-  napi_set_element(env, result, 0,
-                   makeInteger(env, static_cast<int64_t>(carried->counts->bytesRead)));
-  napi_set_element(env, result, 1,
-                   makeInteger(env, static_cast<int64_t>(carried->counts->bytesWritten)));
-  return result;
+  return makeInteger(env, static_cast<int64_t>(carried->counts->bytesRead));
 }
 
 // carryStats() → counters of the whole process.

@@ -45,7 +45,6 @@ struct StreamCounts {
 // The part of a link that other threads read.
 struct LinkCounts {
   std::atomic<uint64_t> bytesRead{0};
-  std::atomic<uint64_t> bytesWritten{0};
   // Bytes held now: to be sent, and received but not taken by sockets.
   std::atomic<int64_t> queued{0};
   std::atomic<int64_t> received{0};

@@ -165,7 +165,6 @@ bool Link::send(const uint8_t* bytes, size_t length) {
       hold(0, static_cast<int64_t>(rest_.size()));
       return false;
     }
-    counts_->bytesWritten += static_cast<uint64_t>(got);
     pump_->moved += static_cast<size_t>(got);
     sent += static_cast<size_t>(got);
   }
@@ -183,7 +182,6 @@ bool Link::sendRest() {
       else sendFailed(errno);
       return false;
     }
-    counts_->bytesWritten += static_cast<uint64_t>(got);
     pump_->moved += static_cast<size_t>(got);
     restSent_ += static_cast<size_t>(got);
     hold(0, -static_cast<int64_t>(got));
